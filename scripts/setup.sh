@@ -1,0 +1,69 @@
+#!/usr/bin/env bash
+# Brings what Manta needs to build and run: Debian packages by apt, LibTorch by pip into .deps/.
+# Safe to run again: what is there is skipped. On a system other than Debian 12 it lists what is missing.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+packages=(
+  g++ cmake ninja-build ccache mold pkg-config python3 python3-pip unzip ca-certificates
+  libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
+  libyaml-cpp-dev nlohmann-json3-dev libsimdjson-dev libsqlite3-dev
+  libpcre2-dev libutf8proc-dev libspdlog-dev libfmt-dev libcli11-dev
+  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libssl-dev)
+
+say() { printf 'setup: %s\n' "$*"; }
+
+missing=()
+if command -v dpkg-query >/dev/null; then
+  for p in "${packages[@]}"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || missing+=("$p")
+  done
+else
+  missing=("${packages[@]}")
+fi
+if [ ${#missing[@]} -gt 0 ]; then
+  id=unknown; version=""
+  [ -r /etc/os-release ] && { . /etc/os-release; id=$ID; version=${VERSION_ID:-}; }
+  if [ "$id" != debian ] || [ "$version" != 12 ]; then
+    say "this is $id $version; Manta's packages are known for Debian 12 only. Install the like of these, then run this again:"
+    printf '  %s\n' "${missing[@]}"
+    exit 1
+  fi
+  sudo=""
+  if [ "$(id -u)" != 0 ]; then
+    command -v sudo >/dev/null || { say "needs root or sudo to install: ${missing[*]}"; exit 1; }
+    sudo=sudo
+  fi
+  say "installing ${#missing[@]} Debian packages"
+  export DEBIAN_FRONTEND=noninteractive
+  $sudo apt-get update -qq
+  $sudo apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
+fi
+
+# LibTorch: the C++ side of the torch wheel, without its Python, its old protoc and its protobuf headers,
+# both of which would shadow the system's.
+torch_version=2.11.0
+have_cuda=0
+{ command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; } && have_cuda=1
+stamp=".deps/.torch-$torch_version-cuda$have_cuda"
+if [ ! -e "$stamp" ]; then
+  say "fetching LibTorch $torch_version (530 MB)"
+  wheels=$(mktemp -d)
+  trap 'rm -rf "$wheels"' EXIT
+  want=(torch==$torch_version nvidia-cuda-runtime==13.0.96 nvidia-cuda-cupti==13.0.85)
+  [ $have_cuda = 1 ] && want+=(nvidia-cusparselt-cu13==0.8.0 nvidia-nvshmem-cu13==3.4.5 nvidia-cufile==1.15.1.6)
+  for w in "${want[@]}"; do
+    python3 -m pip download -q --disable-pip-version-check --no-deps --only-binary=:all: \
+      --python-version 3.11 --implementation cp --abi cp311 --abi none --abi abi3 \
+      --platform manylinux_2_28_x86_64 --platform manylinux_2_27_x86_64 --platform manylinux_2_25_x86_64 \
+      --platform manylinux_2_17_x86_64 --platform manylinux2014_x86_64 -d "$wheels" "$w"
+  done
+  rm -rf .deps/torch .deps/nvidia .deps/.torch-*
+  mkdir -p .deps
+  libs=('torch/lib/libc10.so' 'torch/lib/libtorch.so' 'torch/lib/libtorch_cpu.so' 'torch/lib/libtorch_global_deps.so' 'torch/lib/libgomp*')
+  [ $have_cuda = 1 ] && libs+=('torch/lib/libc10_cuda.so' 'torch/lib/libtorch_cuda*.so' 'torch/lib/libtorch_nvshmem.so')
+  unzip -q -o "$wheels"/torch-*.whl "${libs[@]}" 'torch/include/*' -x 'torch/include/google/*' -d .deps
+  for w in "$wheels"/nvidia_*.whl; do unzip -q -o "$w" 'nvidia/*/lib/*.so*' -d .deps; done
+  touch "$stamp"
+fi
+say "ready"
