@@ -1,0 +1,80 @@
+#include "controller/algorithms/batch.h"
+
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+
+namespace manta::controller {
+namespace {
+
+template <typename T>
+void Append(std::string* bytes, std::span<const T> values) {
+  bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
+}
+
+template <typename T>
+void Append(std::string* bytes, T value) {
+  Append(bytes, std::span<const T>(&value, 1));
+}
+
+}  // namespace
+
+GlobalCounts CountValid(std::span<const Sequence> sequences) {
+  GlobalCounts counts;
+  for (const Sequence& sequence : sequences) {
+    double tokens = 0;
+    for (size_t t = 1; t < sequence.token_mask.size(); ++t) tokens += sequence.token_mask[t];
+    counts.valid_tokens += tokens * sequence.sample_mask;
+    counts.valid_sequences += sequence.sample_mask;
+  }
+  return counts;
+}
+
+v1::PackedBatch PackForRank(std::span<const Sequence> sequences, const ShardPlan& plan, int rank) {
+  v1::PackedBatch batch;
+  for (const auto& microbatch : plan.microbatches[rank]) {
+    batch.add_microbatch_sizes(static_cast<int>(microbatch.size()));
+    for (int index : microbatch) {
+      const Sequence& sequence = sequences[index];
+      const size_t length = sequence.tokens.size();
+      const auto fits = [length](std::span<const float> values) { return values.empty() || values.size() == length; };
+      MANTA_CHECK(sequence.token_mask.size() == length && fits(sequence.advantages) && fits(sequence.prev_logprobs) &&
+                  fits(sequence.generation_logprobs) && fits(sequence.reference_logprobs))
+          << "sequence " << index << ": per-token arrays differ in length";
+      Append(batch.mutable_lengths(), static_cast<int32_t>(length));
+      Append(batch.mutable_tokens(), sequence.tokens);
+      Append(batch.mutable_token_mask(), sequence.token_mask);
+      Append(batch.mutable_advantages(), sequence.advantages);
+      Append(batch.mutable_prev_logprobs(), sequence.prev_logprobs);
+      Append(batch.mutable_generation_logprobs(), sequence.generation_logprobs);
+      Append(batch.mutable_reference_logprobs(), sequence.reference_logprobs);
+      Append(batch.mutable_sample_mask(), sequence.sample_mask);
+      Append(batch.mutable_rewards(), sequence.reward);
+    }
+  }
+  return batch;
+}
+
+absl::Status UnpackFromRank(std::string_view packed, const ShardPlan& plan, int rank,
+                            std::span<const Sequence> sequences, std::vector<std::vector<float>>& rows) {
+  size_t offset = 0;
+  for (const auto& microbatch : plan.microbatches[rank]) {
+    for (int index : microbatch) {
+      const size_t bytes = sequences[index].tokens.size() * sizeof(float);
+      if (offset + bytes > packed.size()) {
+        return absl::InternalError(absl::StrCat("rank ", rank, " answered ", packed.size(), " bytes of values per token, ",
+                                                "fewer than the tokens that it was sent"));
+      }
+      rows[index].resize(sequences[index].tokens.size());
+      std::memcpy(rows[index].data(), packed.data() + offset, bytes);
+      offset += bytes;
+    }
+  }
+  if (offset != packed.size()) {
+    return absl::InternalError(absl::StrCat("rank ", rank, " answered ", packed.size(), " bytes, expected ", offset));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace manta::controller

@@ -1,0 +1,38 @@
+// Which sequence goes to which data-parallel rank and microbatch.
+//
+// A pure function of the lengths, so that a run can be repeated. Every rank gets the same number of microbatches, since
+// ranks meet in collectives once a microbatch at most; a rank that has fewer sequences ends on empty ones. Losses are
+// normalised by global counts, so the plan changes nothing but rounding.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+
+namespace manta::controller {
+
+struct ShardOptions {
+  int num_ranks = 1;
+  // Exactly one of the two bounds a microbatch: tokens (sequence packing, dynamic batching) or sequences.
+  int64_t max_tokens = 0;
+  int64_t max_sequences = 0;
+};
+
+struct ShardPlan {
+  // [num_ranks][num_microbatches][sequences]: indices into the lengths.
+  std::vector<std::vector<std::vector<int>>> microbatches;
+
+  int num_microbatches() const { return microbatches.empty() ? 0 : static_cast<int>(microbatches[0].size()); }
+};
+
+// Balances tokens over ranks (longest first to the rank with the fewest tokens) and packs each rank's sequences into
+// microbatches (first fit decreasing). A sequence longer than max_tokens is INVALID_ARGUMENT and says its length.
+[[nodiscard]] absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options);
+
+// Largest over mean of the ranks' tokens, minus one; 0 is perfect.
+double TokenImbalance(const ShardPlan& plan, absl::Span<const int32_t> lengths);
+
+}  // namespace manta::controller

@@ -1,0 +1,56 @@
+#include "controller/algorithms/shard_plan.h"
+
+#include <set>
+
+#include "common/base/random.h"
+#include "gtest/gtest.h"
+
+namespace manta::controller {
+namespace {
+
+TEST(ShardPlan, EverySequenceOnceAndWithinBounds) {
+  for (uint64_t seed = 0; seed < 200; ++seed) {
+    SCOPED_TRACE(seed);
+    RandomStream random(seed);
+    std::vector<int32_t> lengths(random.NextBelow(40));
+    for (auto& length : lengths) length = 1 + static_cast<int32_t>(random.NextBelow(100));
+    ShardOptions options{.num_ranks = 1 + static_cast<int>(random.NextBelow(4))};
+    if (seed % 2 == 0) {
+      options.max_tokens = 100 + static_cast<int64_t>(random.NextBelow(200));
+    } else {
+      options.max_sequences = 1 + static_cast<int64_t>(random.NextBelow(8));
+    }
+    const ShardPlan plan = PlanShards(lengths, options).value();
+    std::set<int> seen;
+    ASSERT_EQ(static_cast<int>(plan.microbatches.size()), options.num_ranks);
+    for (const auto& rank : plan.microbatches) {
+      EXPECT_EQ(static_cast<int>(rank.size()), plan.num_microbatches());
+      for (const auto& microbatch : rank) {
+        int64_t tokens = 0;
+        for (int sequence : microbatch) {
+          EXPECT_TRUE(seen.insert(sequence).second);
+          tokens += lengths[sequence];
+        }
+        if (options.max_tokens > 0) EXPECT_LE(tokens, options.max_tokens);
+        if (options.max_sequences > 0) EXPECT_LE(static_cast<int64_t>(microbatch.size()), options.max_sequences);
+      }
+    }
+    EXPECT_EQ(seen.size(), lengths.size());
+  }
+}
+
+TEST(ShardPlan, BalancesTokens) {
+  std::vector<int32_t> lengths(64);
+  for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = 10 + static_cast<int32_t>(i);
+  const auto plan = PlanShards(lengths, {.num_ranks = 4, .max_tokens = 512}).value();
+  EXPECT_LT(TokenImbalance(plan, lengths), 0.02);
+}
+
+TEST(ShardPlan, TooLongSaysSo) {
+  const auto status = PlanShards({5, 70}, {.num_ranks = 1, .max_tokens = 64}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_NE(status.message().find("70 tokens"), absl::string_view::npos);
+}
+
+}  // namespace
+}  // namespace manta::controller
