@@ -26,7 +26,7 @@ if(MANTA_MOLD AND CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 
 add_compile_options($<$<COMPILE_LANGUAGE:CXX>:-Wall> $<$<COMPILE_LANGUAGE:CXX>:-Wextra>
-                    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
+                    $<$<COMPILE_LANGUAGE:CXX>:-Werror> $<$<COMPILE_LANGUAGE:CXX>:-Wno-missing-field-initializers> $<$<COMPILE_LANGUAGE:CXX>:-fpch-preprocess>)
 include_directories(${CMAKE_SOURCE_DIR})
 
 if(MANTA_SANITIZER)
