@@ -31,8 +31,11 @@ TEST(ShardPlan, EverySequenceOnceAndWithinBounds) {
           EXPECT_TRUE(seen.insert(sequence).second);
           tokens += lengths[sequence];
         }
-        if (options.max_tokens > 0) EXPECT_LE(tokens, options.max_tokens);
-        if (options.max_sequences > 0) EXPECT_LE(static_cast<int64_t>(microbatch.size()), options.max_sequences);
+        if (options.max_tokens > 0) {
+          EXPECT_LE(tokens, options.max_tokens);
+        } else {
+          EXPECT_LE(static_cast<int64_t>(microbatch.size()), options.max_sequences);
+        }
       }
     }
     EXPECT_EQ(seen.size(), lengths.size());
