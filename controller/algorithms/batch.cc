@@ -58,21 +58,22 @@ v1::PackedBatch PackForRank(std::span<const Sequence> sequences, const ShardPlan
 
 absl::Status UnpackFromRank(std::string_view packed, const ShardPlan& plan, int rank,
                             std::span<const Sequence> sequences, std::vector<std::vector<float>>& rows) {
-  size_t offset = 0;
+  size_t expected = 0;
+  for (const auto& microbatch : plan.microbatches[rank]) {
+    for (int index : microbatch) expected += sequences[index].tokens.size() * sizeof(float);
+  }
+  if (packed.size() != expected) {
+    return absl::InternalError(absl::StrCat("rank ", rank, " answered ", packed.size(),
+                                            " bytes of values per token, expected ", expected));
+  }
+  const char* from = packed.data();
   for (const auto& microbatch : plan.microbatches[rank]) {
     for (int index : microbatch) {
-      const size_t bytes = sequences[index].tokens.size() * sizeof(float);
-      if (offset + bytes > packed.size()) {
-        return absl::InternalError(absl::StrCat("rank ", rank, " answered ", packed.size(), " bytes of values per token, ",
-                                                "fewer than the tokens that it was sent"));
-      }
       rows[index].resize(sequences[index].tokens.size());
-      std::memcpy(rows[index].data(), packed.data() + offset, bytes);
-      offset += bytes;
+      const size_t bytes = rows[index].size() * sizeof(float);
+      std::memcpy(rows[index].data(), from, bytes);
+      from += bytes;
     }
-  }
-  if (offset != packed.size()) {
-    return absl::InternalError(absl::StrCat("rank ", rank, " answered ", packed.size(), " bytes, expected ", offset));
   }
   return absl::OkStatus();
 }
