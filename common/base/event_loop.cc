@@ -98,8 +98,12 @@ void EventLoop::Stop() {
   poster_.queue_->Wake();
 }
 
-void EventLoop::Run() { RunUntil(absl::InfiniteFuture()); }
-void EventLoop::RunFor(absl::Duration duration) { RunUntil(Now() + duration); }
+void EventLoop::Run() {
+  RunUntil(absl::InfiniteFuture());
+}
+void EventLoop::RunFor(absl::Duration duration) {
+  RunUntil(Now() + duration);
+}
 
 void EventLoop::RunUntil(absl::Time end) {
   owner_ = std::this_thread::get_id();

@@ -4,12 +4,12 @@
 // Post() closures to it. Post, Stop and poster() may be called from any thread; everything else from the thread that is
 // inside Run(), or, while nobody is, from the thread that will be.
 //
-// Closures run in the order in which they were posted, timers in order of their time and then of their creation. A closure
-// must not block. What is still queued when the loop is destroyed is dropped unrun. Outside threads that may outlive the
-// loop keep a Poster: posting to a loop that is gone is a no-op that says so.
+// Closures run in the order in which they were posted, timers in order of their time and then of their creation. A
+// closure must not block. What is still queued when the loop is destroyed is dropped unrun. Outside threads that may
+// outlive the loop keep a Poster: posting to a loop that is gone is a no-op that says so.
 //
-// A loop made by Simulated() has a clock of its own that stands still while closures run and then jumps to the next timer,
-// so that tests of time-outs take no time and always see the same order.
+// A loop made by Simulated() has a clock of its own that stands still while closures run and then jumps to the next
+// timer, so that tests of time-outs take no time and always see the same order.
 #pragma once
 
 #include <atomic>

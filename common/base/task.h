@@ -14,8 +14,8 @@
 // A task that still waits when its loop is gone is not destroyed (what it waits for may yet refer to it): end tasks
 // through a CancelToken before the loop. Exceptions do not leave a coroutine: one that tries ends the process.
 //
-// Parameters of a coroutine are copied into it: pass by value what the caller may not keep. A lambda that is a coroutine
-// must outlive its run: capture nothing, and pass what it needs as parameters.
+// Parameters of a coroutine are copied into it: pass by value what the caller may not keep. A lambda that is a
+// coroutine must outlive its run: capture nothing, and pass what it needs as parameters.
 #pragma once
 
 #include <algorithm>
@@ -174,7 +174,8 @@ T RunToCompletion(EventLoop& loop, Task<T> task) {
   return std::move(*result);
 }
 
-// ---- Cancellation -----------------------------------------------------------------------------------------------------
+// ---- Cancellation
+// -----------------------------------------------------------------------------------------------------
 
 namespace internal {
 struct CancelState {
@@ -240,7 +241,7 @@ class CancelSource {
     if (cancelled()) return;
     MANTA_CHECK(!status.ok());
     state_->status = std::move(status);
-    const auto state = state_;  // one of the callbacks may destroy this
+    const auto state = state_;           // one of the callbacks may destroy this
     while (!state->callbacks.empty()) {  // or unregister another
       const auto callback = std::move(state->callbacks.front().second);
       state->callbacks.erase(state->callbacks.begin());
@@ -252,7 +253,8 @@ class CancelSource {
   std::shared_ptr<internal::CancelState> state_;
 };
 
-// ---- Waiting ----------------------------------------------------------------------------------------------------------
+// ---- Waiting
+// ----------------------------------------------------------------------------------------------------------
 
 // A value that comes once, from a callback. Copies share it. Waiters resume through the loop, never inside Set.
 template <typename T>
@@ -333,7 +335,8 @@ class Semaphore {
   std::deque<std::coroutine_handle<>> waiters_;
 };
 
-// ---- Combining --------------------------------------------------------------------------------------------------------
+// ---- Combining
+// --------------------------------------------------------------------------------------------------------
 
 namespace internal {
 
@@ -416,8 +419,8 @@ inline absl::Status FirstError(const std::vector<absl::Status>& results) {
 }  // namespace manta
 
 // MANTA_RETURN_IF_ERROR and MANTA_ASSIGN_OR_RETURN for coroutines.
-#define MANTA_CO_RETURN_IF_ERROR(expr)                                           \
-  do {                                                                           \
+#define MANTA_CO_RETURN_IF_ERROR(expr)                                                       \
+  do {                                                                                       \
     if (::absl::Status manta_status_ = (expr); !manta_status_.ok()) co_return manta_status_; \
   } while (false)
 #define MANTA_CO_ASSIGN_OR_RETURN(lhs, expr) \

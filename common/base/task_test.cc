@@ -75,7 +75,9 @@ TEST(Task, ParametersLiveInTheCoroutine) {
   EXPECT_EQ(RunToCompletion(*loop, Deep(*loop, 100, std::string("start"))).size(), 105u);
 }
 
-Task<std::unique_ptr<int>> MoveOnly() { co_return std::make_unique<int>(3); }
+Task<std::unique_ptr<int>> MoveOnly() {
+  co_return std::make_unique<int>(3);
+}
 
 TEST(Task, CarriesMoveOnlyValues) {
   auto loop = EventLoop::Simulated();
@@ -85,7 +87,9 @@ TEST(Task, CarriesMoveOnlyValues) {
 TEST(Task, AnUnstartedTaskFreesItsParameters) {
   auto loop = EventLoop::Simulated();
   auto held = std::make_shared<int>(1);
-  { auto task = [](std::shared_ptr<int> p) -> Task<int> { co_return *p; }(held); }
+  {
+    auto task = [](std::shared_ptr<int> p) -> Task<int> { co_return *p; }(held);
+  }
   EXPECT_EQ(held.use_count(), 1);
 }
 

@@ -1,0 +1,33 @@
+#include "common/rpc/channel.h"
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/credentials.h"
+#include "common/rpc/server.h"
+#include "grpcpp/create_channel.h"
+#include "grpcpp/support/channel_arguments.h"
+
+namespace manta::rpc {
+
+absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address, const std::string& token) {
+  SilenceGrpcLog();
+  if (!IsLoopback(address)) {
+    return absl::FailedPreconditionError(absl::StrCat("refusing to send the job token to ", address,
+                                                      ": without TLS credentials only loopback addresses are reached"));
+  }
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(kMaxReceiveBytes);
+  arguments.SetMaxSendMessageSize(-1);
+  arguments.SetInt(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  // A port may be taken again by another process: no connection or back-off is shared with an earlier channel to it.
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 50);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, 10000);
+  arguments.SetInt(GRPC_ARG_KEEPALIVE_TIMEOUT_MS, 10000);
+  arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // at most once: only callers know what may be sent again
+  return grpc::CreateCustomChannel(address, LoopbackChannelCredentials(token), arguments);
+}
+
+}  // namespace manta::rpc
