@@ -1,0 +1,111 @@
+#include "controller/rollout/generator_pool.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "common/rpc/call.h"
+
+namespace manta::controller {
+namespace {
+
+// Little-endian arrays in message fields, which is this machine's order too.
+template <typename T>
+absl::Status AppendPacked(const std::string& bytes, std::vector<T>* values, const char* field) {
+  if (bytes.size() % sizeof(T) != 0) {
+    return absl::InternalError(absl::StrCat("a generator sent ", bytes.size(), " bytes of ", field));
+  }
+  const size_t old = values->size();
+  values->resize(old + bytes.size() / sizeof(T));
+  std::memcpy(values->data() + old, bytes.data(), bytes.size());
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+GeneratorPool::GeneratorPool(EventLoop& loop, std::vector<std::shared_ptr<grpc::Channel>> channels, CancelToken cancel,
+                             absl::Duration generate_deadline)
+    : loop_(loop), cancel_(std::move(cancel)), generate_deadline_(generate_deadline) {
+  for (auto& channel : channels) generators_.push_back({v1::GeneratorService::NewStub(channel)});
+}
+
+template <typename Request, typename Reply>
+Task<absl::StatusOr<std::vector<Reply>>> GeneratorPool::CallAll(
+    void (Stub::async::*method)(grpc::ClientContext*, const Request*, Reply*, std::function<void(grpc::Status)>),
+    Request request, absl::Duration deadline, const char* what) {
+  std::vector<Task<absl::StatusOr<Reply>>> calls;
+  for (auto& generator : generators_) {
+    calls.push_back(rpc::Call(loop_, generator.stub->async(), method, request,
+                              rpc::CallOptions{.deadline = deadline, .cancel = cancel_}));
+  }
+  std::vector<absl::StatusOr<Reply>> replies = co_await WhenAll(std::move(calls));
+  std::vector<Reply> values;
+  for (size_t i = 0; i < replies.size(); ++i) {
+    if (!replies[i].ok()) co_return Annotate(replies[i].status(), absl::StrCat("gen-", i, ": ", what));
+    values.push_back(std::move(*replies[i]));
+  }
+  co_return values;
+}
+
+Task<absl::Status> GeneratorPool::Configure(v1::ConfigureGeneratorRequest request) {
+  auto replies = co_await CallAll<v1::ConfigureGeneratorRequest, v1::ConfigureGeneratorReply>(
+      &Stub::async::Configure, std::move(request), absl::Minutes(20), "configure");
+  co_return replies.status();
+}
+
+int GeneratorPool::Assign(int num_samples) {
+  const auto least = std::min_element(generators_.begin(), generators_.end(), [](const auto& a, const auto& b) {
+    return a.outstanding < b.outstanding;
+  });
+  least->outstanding += num_samples;
+  return static_cast<int>(least - generators_.begin());
+}
+
+Task<absl::StatusOr<Completion>> GeneratorPool::Generate(int index, std::vector<int32_t> prompt,
+                                                         v1::SamplingParams sampling) {
+  Generator& generator = generators_[index];
+  v1::GenerateRequest request;
+  request.set_prompt_tokens(prompt.data(), prompt.size() * sizeof(int32_t));
+  *request.mutable_sampling() = std::move(sampling);
+  auto stream = rpc::OpenStream(loop_, generator.stub->async(), &Stub::async::Generate, request,
+                                {.deadline = generate_deadline_, .cancel = cancel_});
+  Completion completion;
+  std::vector<uint64_t> versions;
+  absl::Status status;
+  while (true) {
+    absl::StatusOr<std::optional<v1::GenerateChunk>> chunk = co_await stream.Next();
+    if (!chunk.ok()) status = Annotate(chunk.status(), absl::StrCat("gen-", index, ": generate"));
+    if (!status.ok() || !chunk->has_value()) break;
+    const v1::GenerateChunk& part = **chunk;
+    status = AppendPacked(part.tokens(), &completion.tokens, "tokens");
+    if (status.ok()) status = AppendPacked(part.logprobs(), &completion.logprobs, "log-probabilities");
+    if (status.ok()) status = AppendPacked(part.weight_versions(), &versions, "weight versions");
+    if (!status.ok()) break;
+    if (part.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      completion.finish_reason = part.finish_reason();
+      completion.cached_prompt_tokens = part.cached_prompt_tokens();
+    }
+  }
+  --generator.outstanding;
+  if (!status.ok()) co_return status;
+  if (completion.finish_reason == v1::FINISH_REASON_UNSPECIFIED || completion.logprobs.size() != completion.tokens.size()) {
+    co_return absl::InternalError(absl::StrCat("gen-", index, ": the generation ended without saying why, after ",
+                                               completion.tokens.size(), " tokens and ", completion.logprobs.size(),
+                                               " log-probabilities"));
+  }
+  if (!versions.empty()) {
+    const auto [oldest, newest] = std::minmax_element(versions.begin(), versions.end());
+    completion.oldest_weight_version = *oldest;
+    completion.newest_weight_version = *newest;
+  }
+  co_return completion;
+}
+
+Task<absl::StatusOr<v1::UpdateWeightsReply>> GeneratorPool::UpdateWeights(v1::UpdateWeightsRequest request) {
+  auto replies = co_await CallAll<v1::UpdateWeightsRequest, v1::UpdateWeightsReply>(
+      &Stub::async::UpdateWeights, std::move(request), absl::Minutes(10), "update weights");
+  if (!replies.ok()) co_return replies.status();
+  co_return std::move((*replies)[0]);
+}
+
+}  // namespace manta::controller

@@ -1,0 +1,143 @@
+#include "controller/rollout/rollout.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/random.h"
+#include "common/rpc/call.h"
+
+namespace manta::controller {
+
+uint64_t SampleSeed(uint64_t seed, uint64_t group, uint64_t index) {
+  const auto block = Philox4x32({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
+                                 static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32)},
+                                {static_cast<uint32_t>(seed), static_cast<uint32_t>(seed >> 32)});
+  return static_cast<uint64_t>(block[0]) << 32 | block[1];
+}
+
+RolloutEngine::RolloutEngine(EventLoop& loop, GeneratorPool& generators,
+                             std::vector<std::shared_ptr<grpc::Channel>> reward_workers,
+                             std::map<std::string, Scorer> scorers,
+                             std::shared_ptr<const tokenizer::Tokenizer> tokenizer, CancelToken cancel)
+    : loop_(loop),
+      generators_(generators),
+      scorers_(std::move(scorers)),
+      tokenizer_(std::move(tokenizer)),
+      cancel_(std::move(cancel)) {
+  for (auto& channel : reward_workers) rewards_.push_back(v1::RewardService::NewStub(channel));
+}
+
+Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts, RolloutOptions options) {
+  Semaphore capacity(loop_, std::max(1, options.max_concurrent_samples));
+  const absl::Time start = absl::Now();
+  last_generated_ = start;
+  std::vector<Task<std::vector<Sample>>> groups;
+  groups.reserve(prompts.size());
+  for (size_t i = 0; i < prompts.size(); ++i) {
+    groups.push_back(RunGroup(&prompts[i], static_cast<int>(i), &options, &capacity));
+  }
+  std::vector<std::vector<Sample>> results = co_await WhenAll(std::move(groups));
+  generation_seconds_ = absl::ToDoubleSeconds(last_generated_ - start);
+  reward_seconds_ = absl::ToDoubleSeconds(absl::Now() - last_generated_);
+  std::vector<Sample> samples;
+  for (auto& group : results) std::move(group.begin(), group.end(), std::back_inserter(samples));
+  co_return samples;
+}
+
+Task<std::vector<Sample>> RolloutEngine::RunGroup(const RolloutPrompt* prompt, int group, const RolloutOptions* options,
+                                                  Semaphore* capacity) {
+  const int generator = generators_.Assign(options->samples_per_prompt);
+  std::vector<Task<Sample>> tasks;
+  for (int i = 0; i < options->samples_per_prompt; ++i) {
+    tasks.push_back(RunSample(prompt, group, i, generator, options, capacity));
+  }
+  std::vector<Sample> samples = co_await WhenAll(std::move(tasks));
+  const absl::Status scored = co_await Score(prompt, &samples);
+  if (!scored.ok()) {
+    for (Sample& sample : samples) {
+      if (sample.status.ok()) sample.status = scored;
+    }
+  }
+  co_return samples;
+}
+
+Task<Sample> RolloutEngine::RunSample(const RolloutPrompt* prompt, int group, int index, int generator,
+                                      const RolloutOptions* options, Semaphore* capacity) {
+  Sample sample;
+  sample.prompt_index = prompt->row;
+  sample.group = group;
+  sample.index_in_group = index;
+  sample.ground_truth = prompt->ground_truth;
+  sample.tokens = prompt->tokens;
+  sample.prompt_length = static_cast<int32_t>(prompt->tokens.size());
+
+  v1::SamplingParams sampling = options->sampling;
+  sampling.set_seed(SampleSeed(options->seed, static_cast<uint64_t>(group), static_cast<uint64_t>(index)));
+  const int room = options->max_total_length - sample.prompt_length;
+  if (options->max_total_length > 0) sampling.set_max_new_tokens(std::min(sampling.max_new_tokens(), room));
+
+  co_await capacity->Acquire();
+  absl::StatusOr<Completion> completion = co_await generators_.Generate(generator, prompt->tokens, sampling);
+  capacity->Release();
+  last_generated_ = std::max(last_generated_, absl::Now());
+
+  sample.token_mask.assign(sample.tokens.size(), 0.0f);
+  sample.generation_logprobs.assign(sample.tokens.size(), 0.0f);
+  if (!completion.ok()) {
+    sample.status = completion.status();
+    co_return sample;
+  }
+  sample.tokens.insert(sample.tokens.end(), completion->tokens.begin(), completion->tokens.end());
+  sample.token_mask.resize(sample.tokens.size(), 1.0f);
+  sample.generation_logprobs.insert(sample.generation_logprobs.end(), completion->logprobs.begin(),
+                                    completion->logprobs.end());
+  sample.oldest_weight_version = completion->oldest_weight_version;
+  sample.newest_weight_version = completion->newest_weight_version;
+  sample.finish_reason = completion->finish_reason;
+  sample.response_text = tokenizer_->Decode(completion->tokens, /*skip_special_tokens=*/true);
+  co_return sample;
+}
+
+Task<absl::Status> RolloutEngine::Score(const RolloutPrompt* prompt, std::vector<Sample>* samples) {
+  const auto scorer = scorers_.find(prompt->env_name);
+  if (scorer == scorers_.end()) {
+    co_return UserError(absl::StrCat("no environment is named \"", prompt->env_name, "\": add env.", prompt->env_name));
+  }
+  v1::ScoreRequest request;
+  request.set_verifier(scorer->second.verifier);
+  request.set_options_json(scorer->second.options_json);
+  request.set_deadline_ms_per_sample(absl::ToInt64Milliseconds(scorer->second.deadline_per_sample));
+  std::vector<Sample*> scored;
+  for (Sample& sample : *samples) {
+    if (!sample.status.ok()) continue;
+    v1::ScoreSample* row = request.add_samples();
+    row->set_prompt(prompt->text);
+    row->set_response(sample.response_text);
+    row->set_ground_truth(prompt->ground_truth);
+    row->set_metadata_json(prompt->metadata_json);
+    scored.push_back(&sample);
+  }
+  if (scored.empty()) co_return absl::OkStatus();
+  // Each sample has its own deadline; the call's is what they add up to, should they run one after another.
+  const absl::Duration deadline =
+      scorer->second.deadline_per_sample * static_cast<double>(scored.size()) + absl::Seconds(10);
+  auto& stub = rewards_[next_reward_++ % rewards_.size()];
+  absl::StatusOr<v1::ScoreReply> reply =
+      co_await rpc::Call(loop_, stub->async(), &v1::RewardService::Stub::async::Score, std::move(request),
+                         {.deadline = deadline, .cancel = cancel_});
+  if (!reply.ok()) co_return Annotate(reply.status(), "score");
+  if (static_cast<size_t>(reply->scores_size()) != scored.size()) {
+    co_return absl::InternalError(
+        absl::StrCat("the reward worker scored ", reply->scores_size(), " samples of ", scored.size()));
+  }
+  for (size_t i = 0; i < scored.size(); ++i) {
+    const v1::SampleScore& score = reply->scores(static_cast<int>(i));
+    scored[i]->status = FromProto(score.status());
+    scored[i]->reward = score.reward();
+    scored[i]->reward_components = {score.components().begin(), score.components().end()};
+    scored[i]->extracted_answer = score.extracted_answer();
+  }
+  co_return absl::OkStatus();
+}
+
+}  // namespace manta::controller
