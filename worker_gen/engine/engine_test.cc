@@ -1,0 +1,151 @@
+#include "worker_gen/engine/engine.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_gen/engine/fake_runner.h"
+
+namespace manta::gen {
+namespace {
+
+using ::testing::HasSubstr;
+
+class Waiter : public RequestSink {
+ public:
+  void OnToken(const GeneratedToken& token) override {
+    absl::MutexLock lock(&mutex_);
+    tokens_.push_back(token.token);
+  }
+  void OnFinish(const absl::Status& status, const Completion&) override {
+    absl::MutexLock lock(&mutex_);
+    status_ = status;
+    finished_ = true;
+  }
+  absl::Status Wait() {
+    absl::MutexLock lock(&mutex_);
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&finished_), absl::Seconds(20)))
+      return absl::DeadlineExceededError("the request did not end");
+    return status_;
+  }
+  void WaitForTokens(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    auto enough = [&] { return tokens_.size() >= count; };
+    mutex_.AwaitWithTimeout(absl::Condition(&enough), absl::Seconds(20));
+  }
+  std::vector<int32_t> tokens() {
+    absl::MutexLock lock(&mutex_);
+    return tokens_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  std::vector<int32_t> tokens_;
+  bool finished_ = false;
+  absl::Status status_;
+};
+
+EngineOptions Options() {
+  EngineOptions options;
+  options.num_blocks = 64;
+  options.limits.block_size = 4;
+  options.max_model_len = 200;
+  options.vocab_size = 1000;
+  options.max_queued = 4;
+  return options;
+}
+
+GenerationRequest Request(std::vector<int32_t> prompt, int32_t max_new, std::shared_ptr<RequestSink> sink) {
+  GenerationRequest request;
+  request.prompt = std::move(prompt);
+  request.options.max_new_tokens = max_new;
+  request.sink = std::move(sink);
+  return request;
+}
+
+TEST(EngineTest, GeneratesAndCutsAtTheContext) {
+  auto runner = std::make_unique<FakeRunner>(64, 4, 1000);
+  const FakeRunner& fake = *runner;
+  Engine engine(Options(), std::move(runner));
+  auto a = std::make_shared<Waiter>(), b = std::make_shared<Waiter>();
+  ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 10, a)).ok());
+  ASSERT_TRUE(engine.Submit(Request(std::vector<int32_t>(190, 5), 100, b)).ok());
+  EXPECT_TRUE(a->Wait().ok());
+  EXPECT_TRUE(b->Wait().ok());
+  EXPECT_EQ(a->tokens(), fake.Expected({1, 2, 3}, 0, 10));
+  EXPECT_EQ(b->tokens().size(), 10u);
+}
+
+TEST(EngineTest, RefusesWhatCannotFitWithTheNumbers) {
+  Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
+  auto sink = std::make_shared<Waiter>();
+  auto message = [&](std::vector<int32_t> prompt, int32_t max_new) {
+    const auto result = engine.Submit(Request(std::move(prompt), max_new, sink));
+    EXPECT_EQ(result.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(result.status().message());
+  };
+  EXPECT_THAT(message(std::vector<int32_t>(200, 1), 1), HasSubstr("200 tokens and the model takes 200"));
+  EXPECT_THAT(message({}, 1), HasSubstr("no tokens"));
+  EXPECT_THAT(message({1, 1000}, 1), HasSubstr("prompt token 1 is 1000"));
+  EngineOptions small = Options();
+  small.num_blocks = 10;
+  Engine tight(small, std::make_unique<FakeRunner>(10, 4, 1000));
+  EXPECT_TRUE(tight.Submit(Request(std::vector<int32_t>(30, 1), 11, sink)).ok());
+  EXPECT_THAT(std::string(tight.Submit(Request(std::vector<int32_t>(30, 1), 12, sink)).status().message()),
+              HasSubstr("10 blocks of 4"));
+}
+
+TEST(EngineTest, PauseStopsBetweenStepsAndAFullQueueRefuses) {
+  Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
+  engine.Pause(false);
+  std::vector<std::shared_ptr<Waiter>> sinks;
+  for (int i = 0; i < 4; ++i) {
+    sinks.push_back(std::make_shared<Waiter>());
+    ASSERT_TRUE(engine.Submit(Request({1, 2}, 3, sinks.back())).ok());
+  }
+  EXPECT_EQ(engine.stats().num_waiting, 4);
+  EXPECT_EQ(engine.Submit(Request({1}, 3, sinks[0])).status().code(), absl::StatusCode::kResourceExhausted);
+  EXPECT_TRUE(sinks[0]->tokens().empty());
+  engine.Resume();
+  for (auto& sink : sinks) EXPECT_TRUE(sink->Wait().ok());
+  EXPECT_TRUE(engine.Submit(Request({1}, 3, std::make_shared<Waiter>())).ok());
+}
+
+TEST(EngineTest, PauseWithDropCacheGivesUpAllBlocksAndTheSampleIsStillTheSame) {
+  auto runner = std::make_unique<FakeRunner>(64, 4, 1000);
+  runner->before_step = [] { absl::SleepFor(absl::Milliseconds(1)); };
+  const FakeRunner& fake = *runner;
+  Engine engine(Options(), std::move(runner));
+  auto sink = std::make_shared<Waiter>();
+  ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 100, sink)).ok());
+  sink->WaitForTokens(5);
+  const EngineStats paused = engine.Pause(true);
+  EXPECT_EQ(paused.num_waiting, 1);
+  EXPECT_EQ(paused.num_blocks_free, 64);
+  engine.Resume();
+  EXPECT_TRUE(sink->Wait().ok());
+  EXPECT_EQ(sink->tokens(), fake.Expected({1, 2, 3}, 0, 100));
+}
+
+TEST(EngineTest, CancelAndEndTellEveryRequest) {
+  auto runner = std::make_unique<FakeRunner>(64, 4, 1000);
+  runner->before_step = [] { absl::SleepFor(absl::Milliseconds(1)); };
+  auto cancelled = std::make_shared<Waiter>(), left = std::make_shared<Waiter>();
+  {
+    Engine engine(Options(), std::move(runner));
+    const auto id = engine.Submit(Request({1, 2, 3}, 190, cancelled));
+    ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 190, left)).ok());
+    cancelled->WaitForTokens(2);
+    engine.Cancel(*id);
+    EXPECT_EQ(cancelled->Wait().code(), absl::StatusCode::kCancelled);
+  }
+  EXPECT_EQ(left->Wait().code(), absl::StatusCode::kCancelled);
+}
+
+TEST(EngineTest, AFailedWeightUpdateKeepsTheVersion) {
+  Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
+  EXPECT_TRUE(engine.UpdateWeights(7, false, [] { return absl::OkStatus(); }).ok());
+  EXPECT_FALSE(engine.UpdateWeights(8, false, [] { return absl::DataLossError("checksum"); }).ok());
+  EXPECT_EQ(engine.Pause(false).weight_version, 7u);
+}
+
+}  // namespace
+}  // namespace manta::gen
