@@ -1,0 +1,37 @@
+#include "controller/data/sampler.h"
+
+#include <numeric>
+#include <utility>
+
+#include "common/base/check.h"
+#include "common/base/random.h"
+
+namespace manta::controller {
+
+RowSampler::RowSampler(int64_t num_rows, uint64_t seed, bool shuffle, Position position)
+    : num_rows_(num_rows), seed_(seed), shuffle_(shuffle), position_(position) {
+  Shuffle();
+}
+
+void RowSampler::Shuffle() {
+  order_.resize(num_rows_);
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  if (!shuffle_) return;
+  RandomStream random(seed_, static_cast<uint64_t>(position_.epoch));
+  for (int64_t i = num_rows_ - 1; i > 0; --i) {
+    std::swap(order_[i], order_[random.NextBelow(static_cast<uint64_t>(i) + 1)]);
+  }
+}
+
+std::vector<int64_t> RowSampler::Next(int64_t count) {
+  MANTA_CHECK(count > 0 && count <= num_rows_);
+  if (position_.row + count > num_rows_) {
+    position_ = {position_.epoch + 1, 0};
+    Shuffle();
+  }
+  const auto begin = order_.begin() + position_.row;
+  position_.row += count;
+  return {begin, begin + count};
+}
+
+}  // namespace manta::controller
