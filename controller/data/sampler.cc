@@ -8,7 +8,7 @@
 
 namespace manta::controller {
 
-RowSampler::RowSampler(int64_t num_rows, uint64_t seed, bool shuffle, Position position)
+RowSampler::RowSampler(int64_t num_rows, uint64_t seed, bool shuffle, RowPosition position)
     : num_rows_(num_rows), seed_(seed), shuffle_(shuffle), position_(position) {
   Shuffle();
 }

@@ -1,5 +1,5 @@
 // The order in which rows of a training set are drawn: a function of (seed, epoch, position), so that a run that is resumed
-// draws what it would have drawn. Not thread-safe; its whole state is Position.
+// draws what it would have drawn. Not thread-safe; its whole state is its position.
 #pragma once
 
 #include <cstdint>
@@ -7,20 +7,21 @@
 
 namespace manta::controller {
 
+struct RowPosition {
+  int64_t epoch = 0;
+  int64_t row = 0;  // rows of this epoch that are drawn
+};
+
 class RowSampler {
  public:
-  struct Position {
-    int64_t epoch = 0;
-    int64_t row = 0;  // rows of this epoch that are drawn
-  };
   // Without `shuffle` rows come in the file's order.
-  RowSampler(int64_t num_rows, uint64_t seed, bool shuffle, Position position = {});
+  RowSampler(int64_t num_rows, uint64_t seed, bool shuffle, RowPosition position = {});
 
   // The next `count` rows, all of one epoch: what is left of an epoch and is fewer than `count` is dropped, as the field's
   // data loaders do. 0 < count <= num_rows.
   std::vector<int64_t> Next(int64_t count);
 
-  Position position() const { return position_; }
+  RowPosition position() const { return position_; }
 
  private:
   void Shuffle();
@@ -28,7 +29,7 @@ class RowSampler {
   const int64_t num_rows_;
   const uint64_t seed_;
   const bool shuffle_;
-  Position position_;
+  RowPosition position_;
   std::vector<int64_t> order_;  // of position_.epoch
 };
 
