@@ -1,0 +1,55 @@
+#include "common/actor/flags.h"
+
+#include <string_view>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace manta::actor {
+
+absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& args) {
+  WorkerFlags flags;
+  std::string epoch, parent;
+  const std::pair<std::string_view, std::string*> known[] = {
+      {"--actor-id", &flags.actor_id},     {"--epoch", &epoch},         {"--controller", &flags.controller},
+      {"--token-file", &flags.token_file}, {"--listen", &flags.listen}, {"--parent-pid", &parent},
+  };
+  for (size_t i = 0; i < args.size(); ++i) {
+    if (args[i] == "--standalone") {
+      flags.standalone = true;
+      continue;
+    }
+    bool taken = false;
+    for (const auto& [name, value] : known) {
+      if (args[i] == name) {
+        if (i + 1 == args.size()) return UserError(absl::StrCat(args[i], " needs a value"));
+        *value = args[++i];
+        taken = true;
+      } else if (args[i].size() > name.size() && args[i].compare(0, name.size(), name) == 0 &&
+                 args[i][name.size()] == '=') {
+        *value = args[i].substr(name.size() + 1);
+        taken = true;
+      }
+    }
+    if (!taken) flags.rest.push_back(args[i]);
+  }
+  if (!epoch.empty() && !absl::SimpleAtoi(epoch, &flags.epoch)) {
+    return UserError(absl::StrCat("--epoch ", epoch, ": expected a number"));
+  }
+  if (!parent.empty() && (!absl::SimpleAtoi(parent, &flags.parent_pid) || flags.parent_pid <= 0)) {
+    return UserError(absl::StrCat("--parent-pid ", parent, ": expected a process id"));
+  }
+  const size_t dash = flags.actor_id.rfind('-');
+  if (dash == std::string::npos || !absl::SimpleAtoi(flags.actor_id.substr(dash + 1), &flags.rank)) {
+    return UserError(absl::StrCat("--actor-id ", flags.actor_id, ": expected ROLE-RANK"));
+  }
+  if (flags.token_file.empty()) return UserError("--token-file is missing: no process serves without a job token");
+  if (!flags.standalone && flags.controller.empty()) {
+    return UserError("--controller is missing; --standalone runs a worker without one");
+  }
+  return flags;
+}
+
+}  // namespace manta::actor

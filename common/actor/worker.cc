@@ -1,0 +1,254 @@
+#include "common/actor/worker.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/actor/actor_service.h"
+#include "common/actor/flags.h"
+#include "common/base/check.h"
+#include "common/base/process_info.h"
+#include "common/base/status.h"
+#include "common/base/task.h"
+#include "common/rpc/call.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "common/rpc/token.h"
+#include "manta/v1/actor.grpc.pb.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace manta::actor {
+namespace {
+
+constexpr absl::Duration kAnnounceFor = absl::Seconds(10);  // how long the controller may be out of reach
+constexpr absl::Duration kSignalGrace = absl::Seconds(2);   // SIGTERM says no deadline of its own
+constexpr absl::Duration kLongestGrace = absl::Minutes(10);
+
+}  // namespace
+
+int Fail(const absl::Status& status) {
+  std::fprintf(stderr, "%s: error: %s\n", program_invocation_short_name, std::string(status.message()).c_str());
+  return ExitCode(status);
+}
+
+class Worker::Impl {
+ public:
+  explicit Impl(WorkerFlags flags, std::string token)
+      : flags(std::move(flags)),
+        token(std::move(token)),
+        control({.loop = &loop,
+                 .actor_id = this->flags.actor_id,
+                 .epoch = this->flags.epoch,
+                 .beat = [this] { return Beat(); },
+                 .stop =
+                     [this](const v1::StopRequest& request) {
+                       BeginStop(request.reason(), absl::Milliseconds(request.deadline_ms()), 0);
+                     },
+                 .peer_lost =
+                     [this](const v1::PeerLostRequest& request) {
+                       spdlog::error("rank {} of this group is lost: {}", request.rank(), request.reason());
+                       if (on_peer_lost) on_peer_lost(request.rank(), request.reason());
+                     }}) {}
+  ~Impl() {
+    if (signal_fd >= 0) close(signal_fd);
+    if (parent_fd >= 0) close(parent_fd);
+  }
+
+  v1::ActorBeat Beat() const {
+    v1::ActorBeat beat;
+    for (const auto& lane : lanes) {
+      beat.set_queued_calls(beat.queued_calls() + lane->queued());
+      beat.set_completed_calls(beat.completed_calls() + lane->completed());
+    }
+    beat.set_resident_bytes(ResidentBytes());
+    return beat;
+  }
+
+  void BeginStop(const std::string& reason, absl::Duration grace, int code) {
+    if (stopping) return;
+    stopping = true;
+    exit_code = code;
+    deadline = absl::Now() + std::clamp(grace, absl::ZeroDuration(), kLongestGrace);
+    spdlog::info("stopping: {}", reason);
+    // Whatever hangs, destructors after main among it, this process is gone by its deadline.
+    std::thread([until = deadline, code] {
+      absl::SleepFor(until - absl::Now());
+      _exit(code);
+    }).detach();
+    control.set_state(v1::ACTOR_STATE_DRAINING);
+    cancel.Cancel(absl::CancelledError(reason));
+    if (on_stop) on_stop();
+    for (const auto& lane : lanes) lane->Close();
+    control.EndBeats();
+    loop.Stop();
+  }
+
+  void WatchSignals() {
+    sigset_t set;
+    sigemptyset(&set);
+    sigaddset(&set, SIGTERM);
+    sigaddset(&set, SIGINT);
+    signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    MANTA_CHECK(signal_fd >= 0) << "signalfd: errno " << errno;
+    loop.WatchReadable(signal_fd, [this] {
+      signalfd_siginfo info;
+      if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return;
+      BeginStop(info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT", kSignalGrace, 0);
+    });
+  }
+
+  void WatchParent() {
+    if (flags.parent_pid == 0) return;
+    parent_fd = OpenPidFd(flags.parent_pid);
+    if (parent_fd < 0) {
+      BeginStop("its parent is gone", absl::ZeroDuration(), 0);
+      return;
+    }
+    loop.WatchReadable(parent_fd, [this] {
+      loop.Unwatch(parent_fd);
+      BeginStop("its parent is gone", kSignalGrace, 0);
+    });
+  }
+
+  // Says to the controller that this actor is there; tries again while the controller cannot be reached.
+  static Task<absl::Status> Announce(Impl* impl) {
+    const absl::Time give_up = impl->loop.Now() + kAnnounceFor;
+    v1::AnnounceRequest request;
+    request.set_actor_id(impl->flags.actor_id);
+    request.set_epoch(impl->flags.epoch);
+    request.set_pid(getpid());
+    request.set_address(impl->server->address());
+    request.set_host_id(HostId());
+    while (true) {
+      const auto reply =
+          co_await rpc::Call(impl->loop, impl->registry->async(), &rpc::AsyncOf<v1::ActorRegistry>::Announce, request,
+                             {.deadline = absl::Seconds(5), .cancel = impl->cancel.token()});
+      if (reply.ok()) co_return absl::OkStatus();
+      const bool again = reply.status().code() == absl::StatusCode::kUnavailable ||
+                         reply.status().code() == absl::StatusCode::kDeadlineExceeded;
+      if (!again || impl->loop.Now() >= give_up) {
+        co_return Annotate(reply.status(), absl::StrCat("cannot announce itself to ", impl->flags.controller));
+      }
+      MANTA_CO_RETURN_IF_ERROR(co_await Sleep(impl->loop, absl::Milliseconds(100), impl->cancel.token()));
+    }
+  }
+
+  int Run() {
+    auto started = rpc::Server::Start({.listen = flags.listen, .token = token}, services);
+    if (!started.ok()) return Fail(started.status());
+    server = std::move(*started);
+    loop.Post([this] {
+      WatchSignals();
+      WatchParent();
+      control.set_state(v1::ACTOR_STATE_READY);
+      control.StartBeats();
+      std::printf("listening %s\n", server->address().c_str());
+      std::fflush(stdout);
+      if (flags.standalone) return;
+      internal::RunDetached(Announce(this), [this](absl::Status status) {
+        if (status.ok() || stopping) return;
+        spdlog::error("{}", std::string(status.message()));
+        BeginStop("nobody wants this actor", kSignalGrace, ExitCode(status) == 69 ? 69 : 1);
+      });
+    });
+    loop.Run();
+    server->Shutdown(std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration()));
+    return exit_code;
+  }
+
+  const WorkerFlags flags;
+  const std::string token;
+  EventLoop loop;
+  ControlService control;
+  std::vector<grpc::Service*> services = {&control};
+  std::vector<std::unique_ptr<Lane>> lanes;
+  std::function<void()> on_stop;
+  std::function<void(int, const std::string&)> on_peer_lost;
+  std::shared_ptr<grpc::Channel> controller_channel;
+  std::unique_ptr<v1::ActorRegistry::Stub> registry;
+  std::unique_ptr<rpc::Server> server;
+  CancelSource cancel;
+  bool stopping = false;
+  int exit_code = 0;
+  absl::Time deadline = absl::InfinitePast();
+  int signal_fd = -1, parent_fd = -1;
+};
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
+  // Before any thread is there, so that every one inherits the mask.
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  auto logger = std::make_shared<spdlog::logger>("worker", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l: %v");
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+
+  MANTA_ASSIGN_OR_RETURN(WorkerFlags flags, ParseWorkerFlags(std::vector<std::string>(argv + 1, argv + argc)));
+  MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(flags.token_file));
+  auto impl = std::make_unique<Impl>(std::move(flags), std::move(token));
+  if (!impl->flags.standalone) {
+    MANTA_ASSIGN_OR_RETURN(impl->controller_channel, rpc::OpenChannel(impl->flags.controller, impl->token));
+    impl->registry = v1::ActorRegistry::NewStub(impl->controller_channel);
+  }
+  return std::unique_ptr<Worker>(new Worker(std::move(impl)));
+}
+
+Worker::Worker(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Worker::~Worker() = default;
+
+Lane& Worker::AddLane(std::string name, int num_threads, size_t capacity) {
+  impl_->lanes.push_back(std::make_unique<Lane>(std::move(name), num_threads, capacity));
+  return *impl_->lanes.back();
+}
+void Worker::Register(grpc::Service* service) {
+  impl_->services.push_back(service);
+}
+void Worker::OnStop(std::function<void()> callback) {
+  impl_->on_stop = std::move(callback);
+}
+void Worker::OnPeerLost(std::function<void(int, const std::string&)> callback) {
+  impl_->on_peer_lost = std::move(callback);
+}
+int Worker::Run() {
+  return impl_->Run();
+}
+
+const std::string& Worker::actor_id() const {
+  return impl_->flags.actor_id;
+}
+int Worker::rank() const {
+  return impl_->flags.rank;
+}
+uint64_t Worker::epoch() const {
+  return impl_->flags.epoch;
+}
+const std::string& Worker::token() const {
+  return impl_->token;
+}
+const std::vector<std::string>& Worker::args() const {
+  return impl_->flags.rest;
+}
+const std::string& Worker::address() const {
+  return impl_->server->address();
+}
+absl::StatusOr<std::shared_ptr<grpc::Channel>> Worker::OpenChannel(const std::string& address) const {
+  return rpc::OpenChannel(address, impl_->token);
+}
+EventLoop& Worker::loop() {
+  return impl_->loop;
+}
+void Worker::Shutdown(const std::string& reason, int exit_code) {
+  impl_->loop.Post([impl = impl_.get(), reason, exit_code] { impl->BeginStop(reason, kSignalGrace, exit_code); });
+}
+
+}  // namespace manta::actor
