@@ -1,21 +1,21 @@
 // Collective: how the ranks of a group combine and exchange arrays.
 //
 // A call is collective: every rank of the group makes it, in the same order, with the same element count, type and
-// root; ranks that disagree get FAILED_PRECONDITION on all of them where that can be seen. Buffers are raw pointers: host
-// memory for the CPU implementation (cpu_collective.h), device memory for NCCL (in libmanta_cuda).
+// root; ranks that disagree get FAILED_PRECONDITION on all of them where that can be seen. Buffers are raw pointers:
+// host memory for the CPU implementation (cpu_collective.h), device memory for NCCL (in libmanta_cuda).
 //
-// Determinism: a sum is taken in rank order, element by element (((x0 + x1) + x2) + ...), so all ranks get the same bits,
-// and get them again in a rerun, whatever the size, transport or timing. NCCL promises the first (same bits on all
-// ranks), and the second for a fixed topology.
+// Determinism: a sum is taken in rank order, element by element (((x0 + x1) + x2) + ...), so all ranks get the same
+// bits, and get them again in a rerun, whatever the size, transport or timing. NCCL promises the first (same bits on
+// all ranks), and the second for a fixed topology.
 //
-// Failure: no call waits longer than the time-out (DEADLINE_EXCEEDED, naming the ranks waited for). A rank whose process
-// is gone gives UNAVAILABLE with ErrorInfo{origin WORKER_DIED, rank}, within about 100 ms on one host. Abort() makes the
-// call in progress return CANCELLED with its reason; the other ranks' calls return that reason too (shared memory), or
-// that the rank is gone (sockets). After any error the group is unusable: later calls return that first error. Contents of
-// output buffers are then unspecified.
+// Failure: no call waits longer than the time-out (DEADLINE_EXCEEDED, naming the ranks waited for). A rank whose
+// process is gone gives UNAVAILABLE with ErrorInfo{origin WORKER_DIED, rank}, within about 100 ms on one host. Abort()
+// makes the call in progress return CANCELLED with its reason; the other ranks' calls return that reason too (shared
+// memory), or that the rank is gone (sockets). After any error the group is unusable: later calls return that first
+// error. Contents of output buffers are then unspecified.
 //
-// Thread-safety: one thread at a time makes calls; Abort() may be called from any thread at any time. The caller owns all
-// buffers, and keeps them alive until the call returns (CPU) or Wait() does (NCCL).
+// Thread-safety: one thread at a time makes calls; Abort() may be called from any thread at any time. The caller owns
+// all buffers, and keeps them alive until the call returns (CPU) or Wait() does (NCCL).
 #pragma once
 
 #include <cstddef>
@@ -50,11 +50,13 @@ class Collective {
   // out[r * bytes, (r + 1) * bytes) becomes rank r's in[0, bytes). `in` may be its own place in `out`.
   [[nodiscard]] virtual absl::Status AllGather(const void* in, size_t bytes, void* out) = 0;
 
-  // in: [size, count]; out[0, count) becomes the sum (maximum) over ranks of in[rank, :]. `out` may be in + rank * count.
+  // in: [size, count]; out[0, count) becomes the sum (maximum) over ranks of in[rank, :]. `out` may be in + rank *
+  // count.
   [[nodiscard]] virtual absl::Status ReduceScatter(const void* in, size_t count, void* out, DataType type,
                                                    ReduceOp op) = 0;
 
-  // Point to point: rank `to` must call Recv with the same number of bytes. Send may return before the other has it all.
+  // Point to point: rank `to` must call Recv with the same number of bytes. Send may return before the other has it
+  // all.
   [[nodiscard]] virtual absl::Status Send(const void* data, size_t bytes, int to) = 0;
   [[nodiscard]] virtual absl::Status Recv(void* data, size_t bytes, int from) = 0;
 
@@ -65,7 +67,8 @@ class Collective {
   // queued on a stream.
   [[nodiscard]] virtual absl::Status Wait() { return absl::OkStatus(); }
 
-  // Ends the group: calls in progress return CANCELLED within 100 ms, here and on the other ranks. The first reason stays.
+  // Ends the group: calls in progress return CANCELLED within 100 ms, here and on the other ranks. The first reason
+  // stays.
   virtual void Abort(std::string_view reason) = 0;
 
   // Typed forms of the above.

@@ -29,7 +29,8 @@ struct CallDescription {
     const char* name = kind < std::size(kNames) ? kNames[kind] : "?";
     if (kind == kAllReduce || kind == kReduceScatter) {
       return absl::StrCat("call ", sequence, ": ", name, "(", count, " x ",
-                          Name(static_cast<DataType>(type_and_op / 16)), ", ", type_and_op % 16 == 0 ? "sum" : "max", ")");
+                          Name(static_cast<DataType>(type_and_op / 16)), ", ", type_and_op % 16 == 0 ? "sum" : "max",
+                          ")");
     }
     return absl::StrCat("call ", sequence, ": ", name, "(", count, " bytes, root ", root, ")");
   }

@@ -43,14 +43,15 @@ bool SameSecret(const std::string& a, const std::string& b) {
 }
 
 absl::Status CheckGreeting(const v1::JoinRequest& request, const CpuCollectiveOptions& options) {
-  if (!SameSecret(request.nonce(), options.nonce)) return absl::PermissionDeniedError("wrong nonce: another job's rank");
+  if (!SameSecret(request.nonce(), options.nonce))
+    return absl::PermissionDeniedError("wrong nonce: another job's rank");
   if (request.epoch() != options.epoch) {
     return absl::PermissionDeniedError(
         absl::StrCat("epoch ", request.epoch(), " where the group is at epoch ", options.epoch));
   }
   if (request.size() != options.size || request.rank() <= 0 || request.rank() >= options.size) {
-    return absl::PermissionDeniedError(absl::StrCat("rank ", request.rank(), " of ", request.size(),
-                                                    " in a group of ", options.size));
+    return absl::PermissionDeniedError(
+        absl::StrCat("rank ", request.rank(), " of ", request.size(), " in a group of ", options.size));
   }
   return absl::OkStatus();
 }
@@ -128,10 +129,9 @@ class Host {
       absl::StatusOr<Fd> fd = Accept(listener, std::min(deadline_, absl::Now() + absl::Seconds(1)));
       if (!fd.ok() && !absl::IsDeadlineExceeded(fd.status())) return fd.status();
       if (!fd.ok() && absl::Now() >= deadline_) {
-        return absl::DeadlineExceededError(absl::StrCat("rank", missing.size() > 1 ? "s " : " ",
-                                                        absl::StrJoin(missing, ", "), " of ", options_.size,
-                                                        " did not join at ", options_.rendezvous, " within ",
-                                                        absl::FormatDuration(options_.join_timeout)));
+        return absl::DeadlineExceededError(absl::StrCat(
+            "rank", missing.size() > 1 ? "s " : " ", absl::StrJoin(missing, ", "), " of ", options_.size,
+            " did not join at ", options_.rendezvous, " within ", absl::FormatDuration(options_.join_timeout)));
       }
       if (fd.ok()) Greet(*std::move(fd));
     }
@@ -237,7 +237,8 @@ absl::StatusOr<Group> JoinGroup(const CpuCollectiveOptions& options, size_t shar
   absl::StatusOr<Group> group =
       options.rank == 0 ? Host(options, deadline).Run(shared_memory_bytes) : JoinHost(options, deadline);
   if (!group.ok()) {
-    return Annotate(group.status(), absl::StrCat("rank ", options.rank, " of ", options.size, " cannot join its group"));
+    return Annotate(group.status(),
+                    absl::StrCat("rank ", options.rank, " of ", options.size, " cannot join its group"));
   }
   return group;
 }

@@ -18,10 +18,10 @@
 namespace manta::comm {
 namespace {
 
-constexpr size_t kSlotBytes = 512 << 10;    // a rank's piece; two of them alternate
-constexpr size_t kSmallBytes = 8 << 10;     // up to here every rank reduces everything itself: one wait instead of two
-constexpr size_t kMailboxBytes = 128 << 10; // of an ordered pair of ranks; a power of two
-constexpr int kSpins = 300;                 // a few microseconds: longer starves others where cores are few
+constexpr size_t kSlotBytes = 512 << 10;     // a rank's piece; two of them alternate
+constexpr size_t kSmallBytes = 8 << 10;      // up to here every rank reduces everything itself: one wait instead of two
+constexpr size_t kMailboxBytes = 128 << 10;  // of an ordered pair of ranks; a power of two
+constexpr int kSpins = 30;                   // about a microsecond: longer starves others where cores are few
 constexpr absl::Duration kLivenessPeriod = absl::Milliseconds(20);
 
 using Word = std::atomic<uint32_t>;
@@ -34,25 +34,29 @@ struct alignas(64) Event {
 };
 
 struct alignas(64) RankHeader {
-  Event phase;                  // waits that this rank has arrived at
-  CallDescription calls[2];     // by parity of phase
-  Word aborted;                 // this rank has given up; `reason` is set before
+  Event phase;               // waits that this rank has arrived at
+  CallDescription calls[2];  // by parity of phase
+  Word aborted;              // this rank has given up; `reason` is set before
   char reason[184];
 };
 
 struct alignas(64) Mailbox {
-  Event head;                   // bytes written, modulo 2^32
-  Event tail;                   // bytes read
+  Event head;  // bytes written, modulo 2^32
+  Event tail;  // bytes read
   std::byte data[kMailboxBytes];
 };
 
-size_t HeaderBytes(int size) { return (size * sizeof(RankHeader) + 4095) / 4096 * 4096; }
+size_t HeaderBytes(int size) {
+  return (size * sizeof(RankHeader) + 4095) / 4096 * 4096;
+}
 
 void FutexWait(Word& word, uint32_t seen, absl::Duration time) {
   const timespec relative = absl::ToTimespec(time);
   syscall(SYS_futex, &word, FUTEX_WAIT, seen, &relative, nullptr, 0);
 }
-void FutexWakeAll(Word& word) { syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }
+void FutexWakeAll(Word& word) {
+  syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
 
 void Publish(Event& event, uint32_t value) {
   event.value.store(value, std::memory_order_seq_cst);
@@ -168,8 +172,8 @@ class SharedMemoryCollective final : public CpuCollectiveBase {
     Mailbox& box = MailboxOf(from, rank());
     MANTA_RETURN_IF_ERROR(Take(box, &length, sizeof(length), from));
     if (length != bytes) {
-      return GiveUp(absl::FailedPreconditionError(absl::StrCat("rank ", rank(), " expects ", bytes,
-                                                               " bytes where rank ", from, " sends ", length)));
+      return GiveUp(absl::FailedPreconditionError(
+          absl::StrCat("rank ", rank(), " expects ", bytes, " bytes where rank ", from, " sends ", length)));
     }
     return Take(box, data, bytes, from);
   }
@@ -325,8 +329,8 @@ size_t SharedSegmentBytes(int size) {
 
 absl::StatusOr<std::unique_ptr<Collective>> NewSharedMemoryCollective(const CpuCollectiveOptions& options,
                                                                       Group group) {
-  void* segment = mmap(nullptr, SharedSegmentBytes(options.size), PROT_READ | PROT_WRITE, MAP_SHARED,
-                       group.shared_memory.get(), 0);
+  void* segment =
+      mmap(nullptr, SharedSegmentBytes(options.size), PROT_READ | PROT_WRITE, MAP_SHARED, group.shared_memory.get(), 0);
   if (segment == MAP_FAILED) {
     return absl::InternalError(absl::StrCat("cannot map the group's shared memory: ", std::strerror(errno)));
   }

@@ -165,7 +165,9 @@ absl::StatusOr<Fd> Listen(const std::string& address) {
   return ListenAt(resolved, address);
 }
 
-std::string BoundAddress(const Fd& listener) { return ToText(LocalAddress(listener)); }
+std::string BoundAddress(const Fd& listener) {
+  return ToText(LocalAddress(listener));
+}
 
 absl::StatusOr<Fd> ListenBeside(const Fd& connection) {
   Address address = LocalAddress(connection);
@@ -200,8 +202,8 @@ absl::StatusOr<Fd> ConnectRetrying(const std::string& address, absl::Time deadli
     absl::StatusOr<Fd> fd = Connect(address, deadline);
     if (fd.ok() || !absl::IsUnavailable(fd.status())) return fd;
     if (absl::Now() + pause >= deadline) {
-      return absl::DeadlineExceededError(absl::StrCat("nobody answered at '", address, "' in time: ",
-                                                      fd.status().message()));
+      return absl::DeadlineExceededError(
+          absl::StrCat("nobody answered at '", address, "' in time: ", fd.status().message()));
     }
     absl::SleepFor(pause);
     pause = std::min(pause * 2, absl::Milliseconds(50));

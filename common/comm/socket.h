@@ -1,5 +1,6 @@
-// Stream sockets with deadlines, as rendezvous and the socket collective need them: addresses "host:port" and "unix:@name"
-// (abstract namespace). Internal to common/comm. Functions are thread-safe; one thread at a time uses a Socket.
+// Stream sockets with deadlines, as rendezvous and the socket collective need them: addresses "host:port" and
+// "unix:@name" (abstract namespace). Internal to common/comm. Functions are thread-safe; one thread at a time uses a
+// Socket.
 #pragma once
 
 #include <cstddef>
@@ -32,8 +33,8 @@ class Fd {
 [[nodiscard]] absl::StatusOr<Fd> Listen(const std::string& address);
 // The address that others connect to, in the form that Connect takes.
 [[nodiscard]] std::string BoundAddress(const Fd& listener);
-// A listener for peers that reached us through (or that we reached through) `connection`: same family, its local address,
-// any free port or name.
+// A listener for peers that reached us through (or that we reached through) `connection`: same family, its local
+// address, any free port or name.
 [[nodiscard]] absl::StatusOr<Fd> ListenBeside(const Fd& connection);
 
 // One attempt to connect; UNAVAILABLE where nobody listens (yet).

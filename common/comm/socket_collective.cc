@@ -18,8 +18,10 @@
 namespace manta::comm {
 namespace {
 
-constexpr size_t kSmallBytes = 16 << 10;  // up to here everybody sends everything to everybody: one round instead of two
-constexpr size_t kPartBytes = 512 << 10;  // of a larger array, what one rank reduces at a time: bounds the scratch memory
+constexpr size_t kSmallBytes =
+    16 << 10;  // up to here everybody sends everything to everybody: one round instead of two
+constexpr size_t kPartBytes =
+    512 << 10;  // of a larger array, what one rank reduces at a time: bounds the scratch memory
 
 // What goes before the bytes of a transfer.
 struct Header {
@@ -210,8 +212,8 @@ class SocketCollective final : public CpuCollectiveBase {
         if (r == rank() || (sends_[r].finished() && recvs_[r].finished())) continue;
         MANTA_RETURN_IF_ERROR(Push(r));
         MANTA_RETURN_IF_ERROR(Pull(r, call));
-        const short events = static_cast<short>((sends_[r].finished() ? 0 : POLLOUT) |
-                                                (recvs_[r].finished() ? 0 : POLLIN));
+        const short events =
+            static_cast<short>((sends_[r].finished() ? 0 : POLLOUT) | (recvs_[r].finished() ? 0 : POLLIN));
         if (events == 0) continue;
         polls.push_back({group_.peers[r].get(), events, 0});
         waiting.push_back(r);
