@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
 
 namespace manta::gen {
 
@@ -17,11 +18,13 @@ Engine::Engine(EngineOptions options, std::unique_ptr<Runner> runner)
 }
 
 Engine::~Engine() {
-  {
-    absl::MutexLock lock(&mutex_);
-    stopping_ = true;
-  }
+  BeginStop();
   thread_.join();
+}
+
+void Engine::BeginStop() {
+  absl::MutexLock lock(&mutex_);
+  stopping_ = true;
 }
 
 absl::Status Engine::Check(const GenerationRequest& request) const {
@@ -76,29 +79,30 @@ void Engine::Cancel(uint64_t id) {
   cancellations_.push_back(id);
 }
 
-void Engine::BetweenSteps(absl::FunctionRef<void(EngineCore&)> action) {
+absl::Status Engine::BetweenSteps(absl::FunctionRef<void(EngineCore&)> action) {
   absl::Notification done;
   {
     absl::MutexLock lock(&mutex_);
-    MANTA_CHECK(!stopping_) << "calls end before the engine does";
+    if (stopping_) return absl::CancelledError("the generator stops");
     actions_.push_back([&](EngineCore& core) {
       action(core);
       done.Notify();
     });
   }
   done.WaitForNotification();
+  return absl::OkStatus();
 }
 
-EngineStats Engine::Pause(bool drop_cache) {
+absl::StatusOr<EngineStats> Engine::Pause(bool drop_cache) {
   EngineStats stats;
-  BetweenSteps([&](EngineCore& core) {
+  MANTA_RETURN_IF_ERROR(BetweenSteps([&](EngineCore& core) {
     {
       absl::MutexLock lock(&mutex_);
       paused_ = true;
     }
     if (drop_cache) core.DropCache();
     stats = core.stats();
-  });
+  }));
   return stats;
 }
 
@@ -110,10 +114,10 @@ void Engine::Resume() {
 absl::Status Engine::UpdateWeights(uint64_t version, bool keep_prefix_cache,
                                    const std::function<absl::Status()>& swap) {
   absl::Status status;
-  BetweenSteps([&](EngineCore& core) {
+  MANTA_RETURN_IF_ERROR(BetweenSteps([&](EngineCore& core) {
     status = swap();
     if (status.ok()) core.SetWeightVersion(version, keep_prefix_cache);
-  });
+  }));
   return status;
 }
 

@@ -34,10 +34,13 @@ class Engine {
   void Cancel(uint64_t id);
 
   // When Pause returns, no step runs and none will until Resume; the counts are of that moment.
-  EngineStats Pause(bool drop_cache);
+  absl::StatusOr<EngineStats> Pause(bool drop_cache);
   void Resume();
   // Runs `swap` between two steps and, if it returns OK, stamps the tokens that follow with `version`.
   absl::Status UpdateWeights(uint64_t version, bool keep_prefix_cache, const std::function<absl::Status()>& swap);
+
+  // Ends every request as cancelled, and refuses new ones and the calls above. Does not wait for the step that runs.
+  void BeginStop();
 
   // As of the end of the last step.
   EngineStats stats() const;
@@ -46,8 +49,8 @@ class Engine {
  private:
   absl::Status Check(const GenerationRequest& request) const;
   void Loop();
-  // Runs on the engine's thread between two steps; returns when it has run.
-  void BetweenSteps(absl::FunctionRef<void(EngineCore&)> action);
+  // Runs on the engine's thread between two steps; returns when it has run. CANCELLED where the engine stops.
+  absl::Status BetweenSteps(absl::FunctionRef<void(EngineCore&)> action);
 
   const EngineOptions options_;
   const std::unique_ptr<Runner> runner_;

@@ -95,7 +95,7 @@ TEST(EngineTest, RefusesWhatCannotFitWithTheNumbers) {
 
 TEST(EngineTest, PauseStopsBetweenStepsAndAFullQueueRefuses) {
   Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
-  engine.Pause(false);
+  ASSERT_TRUE(engine.Pause(false).ok());
   std::vector<std::shared_ptr<Waiter>> sinks;
   for (int i = 0; i < 4; ++i) {
     sinks.push_back(std::make_shared<Waiter>());
@@ -117,7 +117,7 @@ TEST(EngineTest, PauseWithDropCacheGivesUpAllBlocksAndTheSampleIsStillTheSame) {
   auto sink = std::make_shared<Waiter>();
   ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 100, sink)).ok());
   sink->WaitForTokens(5);
-  const EngineStats paused = engine.Pause(true);
+  const EngineStats paused = *engine.Pause(true);
   EXPECT_EQ(paused.num_waiting, 1);
   EXPECT_EQ(paused.num_blocks_free, 64);
   engine.Resume();
@@ -144,7 +144,7 @@ TEST(EngineTest, AFailedWeightUpdateKeepsTheVersion) {
   Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
   EXPECT_TRUE(engine.UpdateWeights(7, false, [] { return absl::OkStatus(); }).ok());
   EXPECT_FALSE(engine.UpdateWeights(8, false, [] { return absl::DataLossError("checksum"); }).ok());
-  EXPECT_EQ(engine.Pause(false).weight_version, 7u);
+  EXPECT_EQ(engine.Pause(false)->weight_version, 7u);
 }
 
 }  // namespace
