@@ -21,10 +21,10 @@ T FiniteOrZero(T weight) {
   return std::isfinite(weight) ? weight : T{0};
 }
 
-// The estimator k3 of KL from a log-ratio.
+// An estimate of KL(p || q) from log q - log p.
 template <typename T>
-double K3(T log_ratio) {
-  return static_cast<double>(std::exp(log_ratio)) - 1.0 - static_cast<double>(log_ratio);
+double Estimate(KlType type, T log_ratio) {
+  return EstimateKl<T>(type, T{0}, log_ratio, T{1}, std::nullopt, std::nullopt).value;
 }
 
 // log((e^a + e^b) / 2), without underflow.
@@ -252,10 +252,10 @@ class Accumulator {
   void AddMismatch(double mask, T current, T previous, T generation) {
     const T difference = previous - generation;
     totals.mult_prob_error += mask * std::exp(std::abs(difference));
-    totals.gen_kl += mask * K3(difference);
-    totals.policy_kl += mask * K3(-difference);
+    totals.gen_kl += mask * Estimate(options_.kl_type, difference);
+    totals.policy_kl += mask * Estimate(options_.kl_type, -difference);
     const T mixture = LogMean(previous, generation);
-    totals.js += mask * 0.5 * (K3(previous - mixture) + K3(generation - mixture));
+    totals.js += mask * 0.5 * (Estimate(KlType::kK3, previous - mixture) + Estimate(KlType::kK3, generation - mixture));
     totals.entropy -= mask * static_cast<double>(std::exp(current - generation) * current);
   }
 
