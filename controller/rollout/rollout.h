@@ -5,6 +5,7 @@
 // function of (run seed, step, group, sample), so a resumed step draws what it would have drawn.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -12,21 +13,12 @@
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
 #include "common/tokenizer/tokenizer.h"
+#include "controller/data/prompts.h"
 #include "controller/rollout/generator_pool.h"
 #include "controller/rollout/sample.h"
 #include "manta/v1/reward.grpc.pb.h"
 
 namespace manta::controller {
-
-// One prompt to be sampled from.
-struct RolloutPrompt {
-  int64_t row = 0;  // of the dataset
-  std::vector<int32_t> tokens;
-  std::string text;
-  std::string ground_truth;
-  std::string env_name;
-  std::string metadata_json;
-};
 
 // Where samples of one environment are scored.
 struct Scorer {

@@ -1,0 +1,116 @@
+#include "controller/algorithms/run.h"
+
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/config/tree.h"
+#include "controller/algorithms/loop_context.h"
+#include "controller/algorithms/workers.h"
+
+namespace manta::controller {
+namespace {
+
+std::map<std::string, Scorer> Scorers(const config::RunConfig& config) {
+  std::map<std::string, Scorer> scorers;
+  for (const auto& [name, env] : config.env) {
+    scorers[name] = {.verifier = env.verifier,
+                     .options_json = env.options_json,
+                     .deadline_per_sample = absl::Milliseconds(env.deadline_ms)};
+  }
+  return scorers;
+}
+
+// The first and the last measurement of what people look for, side by side.
+std::string BeforeAndAfter(const metrics::RunLogger& logger) {
+  std::string text;
+  for (const char* name : {"validation/accuracy", "validation/val_loss", "train/reward", "train/loss"}) {
+    const double* first = nullptr;
+    const double* last = nullptr;
+    for (const auto& record : logger.history()) {
+      const auto it = record.values.find(name);
+      if (it == record.values.end()) continue;
+      if (first == nullptr) first = &it->second;
+      last = &it->second;
+    }
+    if (first != nullptr && first != last) absl::StrAppendFormat(&text, "%-20s %8.4f -> %.4f\n", name, *first, *last);
+  }
+  return text;
+}
+
+Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
+  switch (context.config.algorithm) {
+    case config::Algorithm::kGrpo:
+      return RunGrpo(context);
+    case config::Algorithm::kSft:
+      return RunSft(context);
+    case config::Algorithm::kEval:
+      return RunEval(context);
+  }
+  MANTA_CHECK(false) << "no such algorithm";
+  std::abort();
+}
+
+}  // namespace
+
+Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
+  MANTA_CO_ASSIGN_OR_RETURN(const config::Tree tree, config::LoadTree(context.config_path, {}));
+  MANTA_CO_ASSIGN_OR_RETURN(const config::RunConfig config, config::ParseRunConfig(tree));
+  const std::string config_yaml = tree.ToYaml();
+  context.events->set_algorithm(config::AlgorithmName(config.algorithm));
+
+  MANTA_CO_ASSIGN_OR_RETURN(const PromptBuilder prompts, PromptBuilder::Load(config));
+  Checkpointer checkpointer({.directory = config.checkpointing.checkpoint_dir,
+                             .keep_top_k = config.checkpointing.keep_top_k,
+                             .higher_is_better = config.checkpointing.higher_is_better});
+  std::optional<Checkpointer::Found> resumed;
+  if (config.checkpointing.enabled && config.algorithm != config::Algorithm::kEval) {
+    MANTA_CO_ASSIGN_OR_RETURN(resumed, checkpointer.FindLatest());
+  }
+  if (resumed) {
+    context.events->Text(absl::StrCat("resuming after step ", resumed->info.step, " from ", resumed->path.string()));
+  }
+  MANTA_CO_ASSIGN_OR_RETURN(
+      std::unique_ptr<metrics::RunLogger> logger,
+      metrics::RunLogger::Open({.run_dir = context.run_dir,
+                                .tensorboard = config.logger.tensorboard_enabled,
+                                .resume_step = resumed ? std::optional<int64_t>(resumed->info.step) : std::nullopt}));
+
+  MANTA_CO_ASSIGN_OR_RETURN(
+      std::unique_ptr<Workers> workers,
+      co_await Workers::Start(context, config, resumed ? (resumed->path / "policy").string() : std::string()));
+  std::unique_ptr<RolloutEngine> rollouts;
+  if (workers->generators() != nullptr) {
+    rollouts = std::make_unique<RolloutEngine>(*context.loop, *workers->generators(), workers->reward_channels(),
+                                               Scorers(config), prompts.tokenizer(), workers->token());
+  }
+  if (workers->num_parameters() > 0) {
+    context.events->Text(absl::StrFormat("policy: %s, %.3f M parameters, %s on %s", config.policy.model_name,
+                                         static_cast<double>(workers->num_parameters()) / 1e6, config.policy.precision,
+                                         workers->cuda() ? "GPU" : "CPU"));
+  }
+  LoopContext loop{.loop = *context.loop,
+                   .config = config,
+                   .config_yaml = config_yaml,
+                   .stop = workers->token(),
+                   .events = *context.events,
+                   .logger = *logger,
+                   .checkpointer = checkpointer,
+                   .prompts = prompts,
+                   .trainers = workers->trainers(),
+                   .generators = workers->generators(),
+                   .rollouts = rollouts.get(),
+                   .start = resumed ? resumed->info : TrainingInfo()};
+  MANTA_CO_ASSIGN_OR_RETURN(RunOutcome outcome, co_await RunLoop(loop));
+  if (outcome.checkpoint.empty() && resumed) outcome.checkpoint = resumed->path.string();
+  if (config.algorithm != config::Algorithm::kEval) {
+    MANTA_CO_RETURN_IF_ERROR(logger->WritePlot(context.run_dir.filename().string()));
+    outcome.summary = absl::StrCat(logger->EndTable(), "\n", BeforeAndAfter(*logger), outcome.summary);
+  }
+  co_return outcome;
+}
+
+}  // namespace manta::controller

@@ -1,0 +1,198 @@
+#include "controller/algorithms/workers.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+
+namespace manta::controller {
+namespace {
+
+v1::DType DTypeOf(const std::string& precision) {
+  if (precision == "bfloat16") return v1::DTYPE_BF16;
+  if (precision == "float16") return v1::DTYPE_F16;
+  return v1::DTYPE_F32;
+}
+
+int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+
+// Trainer and generator work in turns on the same cores, so each side may use them all.
+int ThreadsFor(int64_t asked, int64_t processes) {
+  return asked > 0 ? static_cast<int>(asked) : std::max<int>(1, Cores() / static_cast<int>(std::max<int64_t>(1, processes)));
+}
+
+GroupSpec Spec(const RunContext& context, std::string role, int64_t ranks, const char* executable) {
+  GroupSpec spec;
+  spec.role = std::move(role);
+  spec.num_ranks = static_cast<int>(ranks);
+  spec.executable = (context.bin_dir / executable).string();
+  return spec;
+}
+
+}  // namespace
+
+Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context, const config::RunConfig& config,
+                                                              std::string resume_from) {
+  std::unique_ptr<Workers> workers(new Workers());
+  absl::Status started = co_await workers->StartGroups(context, config);
+  if (!started.ok()) co_return started;
+  absl::Status configured = co_await workers->Configure(context, config, std::move(resume_from));
+  if (!configured.ok()) co_return configured;
+  co_return std::move(workers);
+}
+
+Task<absl::Status> Workers::StartGroups(RunContext context, const config::RunConfig& config) {
+  MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->WaitForNodes(static_cast<int>(config.cluster.num_nodes), absl::Minutes(5)));
+  const int gpus = context.cluster->num_gpus();
+  switch (config.cluster.device) {
+    case config::DeviceChoice::kCpu:
+      cuda_ = false;
+      break;
+    case config::DeviceChoice::kCuda:
+      cuda_ = true;
+      if (gpus == 0) {
+        co_return absl::FailedPreconditionError("cluster.device is cuda, and no node has registered a GPU");
+      }
+      break;
+    case config::DeviceChoice::kAuto:
+      cuda_ = gpus > 0;
+      break;
+  }
+  const bool trains = config.algorithm != config::Algorithm::kEval;
+  const bool generates = config.algorithm != config::Algorithm::kSft;
+  int64_t ranks = config.cluster.trainer_ranks;
+  if (ranks == 0) ranks = cuda_ ? std::max(1, gpus) : 1;
+  if (cuda_ && ranks > gpus) {
+    context.events->Warning(absl::StrCat("cluster.trainer_ranks is ", ranks, ", and there ", gpus == 1 ? "is 1 GPU" : absl::StrCat("are ", gpus, " GPUs"),
+                                         ": training with ", gpus, " (NCCL takes one rank a GPU)"));
+    ranks = gpus;
+  }
+  // Trainer and generator share a GPU (they work in turns), so only the trainer's ranks hold its slot.
+  std::vector<Task<absl::StatusOr<std::shared_ptr<Group>>>> starting;
+  if (trains) {
+    GroupSpec spec = Spec(context, "train", ranks, "manta-train");
+    (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
+    starting.push_back(context.cluster->StartGroup(std::move(spec)));
+  }
+  if (generates) {
+    GroupSpec spec = Spec(context, "gen", config.cluster.generators, "manta-gen");
+    spec.cpu_slots_per_rank = cuda_ ? 0 : 1;
+    starting.push_back(context.cluster->StartGroup(std::move(spec)));
+    starting.push_back(context.cluster->StartGroup(Spec(context, "reward", config.cluster.reward_workers, "manta-reward")));
+  }
+  auto groups = co_await WhenAll(std::move(starting));
+  MANTA_CO_RETURN_IF_ERROR(FirstError(groups));
+  size_t next = 0;
+  if (trains) train_ = *groups[next++];
+  if (generates) {
+    generate_ = *groups[next++];
+    reward_ = *groups[next++];
+  }
+  CancelWith(context.stop);
+  for (const auto& group : {train_, generate_, reward_}) {
+    if (group) CancelWith(group->token());
+  }
+  if (trains) {
+    trainers_ = std::make_unique<TrainerGroup>(*context.loop, train_->channels(), train_->addresses(), any_.token(),
+                                               TrainerGroup::Deadlines());
+  }
+  if (generates) {
+    generators_ = std::make_unique<GeneratorPool>(*context.loop, generate_->channels(), any_.token(),
+                                                  /*generate_deadline=*/absl::Minutes(60));
+  }
+  co_return any_.cancelled() ? any_.token().status() : absl::OkStatus();
+}
+
+void Workers::CancelWith(CancelToken token) {
+  if (token.cancelled()) {
+    any_.Cancel(token.status());
+    return;
+  }
+  registrations_.push_back(token.OnCancel([this, token] { any_.Cancel(token.status()); }));
+}
+
+namespace {
+
+v1::ConfigureTrainerRequest TrainerRequest(const config::RunConfig& config, bool cuda, int ranks, uint64_t epoch,
+                                           const std::string& resume_from) {
+  v1::ConfigureTrainerRequest request;
+  request.set_model_path(config.policy.model_name);
+  request.set_random_init(config.policy.random_init);
+  request.set_seed(config.seed());
+  request.mutable_device()->set_kind(cuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
+  request.mutable_device()->set_num_threads(ThreadsFor(config.cluster.trainer_threads, ranks));
+  request.set_dtype(DTypeOf(config.policy.precision));
+  if (ranks > 1) request.set_rendezvous(absl::StrCat("unix:@manta-train-", getpid(), "-", epoch));
+  auto* optimizer = request.mutable_optimizer();
+  optimizer->set_name("adamw");
+  optimizer->set_lr(config.policy.optimizer.lr);
+  optimizer->set_weight_decay(config.policy.optimizer.weight_decay);
+  optimizer->set_beta1(config.policy.optimizer.beta1);
+  optimizer->set_beta2(config.policy.optimizer.beta2);
+  optimizer->set_eps(config.policy.optimizer.eps);
+  optimizer->set_max_grad_norm(config.policy.max_grad_norm);
+  for (const auto& entry : config.policy.scheduler.entries) {
+    auto* added = request.mutable_schedule()->add_entries();
+    added->set_name(entry.name);
+    added->mutable_kwargs()->insert(entry.kwargs.begin(), entry.kwargs.end());
+  }
+  for (int64_t milestone : config.policy.scheduler.milestones) request.mutable_schedule()->add_milestones(milestone);
+  request.set_resume_from(resume_from);
+  request.set_activation_checkpointing(config.policy.activation_checkpointing);
+  request.set_keep_reference(config.algorithm == config::Algorithm::kGrpo && config.loss.reference_policy_kl_penalty != 0);
+  request.set_logprob_chunk_tokens(static_cast<int32_t>(config.policy.logprob_chunk_size.value_or(0)));
+  request.set_hf_config_overrides_json(config.policy.hf_config_overrides_json);
+  request.set_tokenizer_path(config.policy.tokenizer.name);
+  return request;
+}
+
+v1::ConfigureGeneratorRequest GeneratorRequest(const config::RunConfig& config, bool cuda) {
+  const auto& generation = config.policy.generation;
+  v1::ConfigureGeneratorRequest request;
+  request.set_model_path(config.policy.model_name);
+  request.mutable_device()->set_kind(cuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
+  request.mutable_device()->set_num_threads(ThreadsFor(config.cluster.generator_threads, config.cluster.generators));
+  request.set_dtype(DTypeOf(generation.dtype.empty() ? config.policy.precision : generation.dtype));
+  request.set_max_model_len(static_cast<int32_t>(generation.max_model_len));
+  request.set_block_size(static_cast<int32_t>(generation.block_size));
+  request.set_num_blocks(generation.num_blocks);
+  request.set_memory_fraction(generation.memory_fraction);
+  request.set_max_num_seqs(static_cast<int32_t>(generation.max_num_seqs));
+  request.set_max_batched_tokens(static_cast<int32_t>(generation.max_batched_tokens));
+  request.set_prefix_cache(generation.prefix_cache);
+  // A run's weights come from the trainer, through the weight channel, before the first sample.
+  request.set_dummy_weights(config.algorithm == config::Algorithm::kGrpo);
+  request.set_stop_tokenizer_path(config.policy.tokenizer.name);
+  return request;
+}
+
+}  // namespace
+
+Task<absl::Status> Workers::Configure(RunContext context, const config::RunConfig& config, std::string resume_from) {
+  std::vector<Task<absl::Status>> configuring;
+  if (generators_) configuring.push_back(generators_->Configure(GeneratorRequest(config, cuda_)));
+  absl::StatusOr<v1::ConfigureTrainerReply> trainer;
+  if (trainers_) {
+    const auto configure = [](Workers* self, v1::ConfigureTrainerRequest request,
+                              absl::StatusOr<v1::ConfigureTrainerReply>* reply) -> Task<absl::Status> {
+      *reply = co_await self->trainers_->Configure(std::move(request));
+      co_return reply->status();
+    };
+    configuring.push_back(configure(
+        this, TrainerRequest(config, cuda_, trainers_->size(), train_->epoch(), resume_from), &trainer));
+  }
+  context.events->Phase("loading the model");
+  const std::vector<absl::Status> results = co_await WhenAll(std::move(configuring));
+  MANTA_CO_RETURN_IF_ERROR(FirstError(results));
+  if (trainers_) num_parameters_ = trainer->num_parameters();
+  co_return absl::OkStatus();
+}
+
+std::vector<std::shared_ptr<grpc::Channel>> Workers::reward_channels() const {
+  return reward_ ? reward_->channels() : std::vector<std::shared_ptr<grpc::Channel>>();
+}
+
+}  // namespace manta::controller
