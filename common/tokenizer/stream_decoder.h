@@ -26,6 +26,8 @@ class StreamDecoder {
   [[nodiscard]] std::string Finish();
 
  private:
+  std::string NewText(const std::string& text) const;
+
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
   // The last tokens whose text was given out (context: a decoder may strip a leading space), then those held back.
