@@ -145,25 +145,31 @@ std::optional<std::string> DefaultFor(const Key& key, Algorithm algorithm) {
 }
 
 std::string NearestKey(std::string_view path) {
-  // Names beside the unknown one count most; then the same name in another tree.
+  // A name that is spelt much alike; among equals the one whose tree shares most with the unknown key's.
   const std::vector<std::string> parts = SplitPath(path);
   const std::string& name = parts.back();
+  const size_t limit = std::max<size_t>(1, name.size() / 3);
   std::string best;
-  size_t best_distance = std::max<size_t>(2, name.size() / 3) + 1;
+  size_t best_score = std::numeric_limits<size_t>::max();
   for (const Key& key : AllKeys()) {
     const std::vector<std::string> known = SplitPath(key.path);
+    size_t shared = 0;  // leading parts in common
+    std::string prefix;
     for (size_t depth = 1; depth <= known.size(); ++depth) {
       const std::string& last = known[depth - 1];
-      if (last == "*" || last == "**") break;
-      const bool beside = depth == parts.size() && std::equal(parts.begin(), parts.end() - 1, known.begin(),
-                                                              [](const auto& a, const auto& b) { return b == "*" || a == b; });
-      const size_t distance = Distance(name, last) * 2 + (beside ? 0 : 1) + (beside || last.size() > 3 ? 0 : 4);
-      if (distance < best_distance * 2) {
-        best_distance = (distance + 1) / 2;
-        best.clear();
-        for (size_t i = 0; i < depth; ++i) best += (i > 0 ? "." : "") + (known[i] == "*" ? parts[std::min(i, parts.size() - 1)] : known[i]);
-        if (distance == 0) return best;
+      const bool wild = last == "*" || last == "**";
+      const std::string part = wild && depth - 1 < parts.size() ? parts[depth - 1] : last;
+      prefix += (depth > 1 ? "." : "") + part;
+      if (!wild) {
+        const bool beside = shared == depth - 1 && depth == parts.size();
+        const size_t distance = Distance(name, last);
+        const size_t score = distance * 100 + (beside ? 0 : 50 - std::min<size_t>(40, 10 * shared)) + (depth > parts.size() ? 1 : 0);
+        if (distance <= limit && (last.size() > 3 || shared + 1 >= parts.size()) && score < best_score) {
+          best_score = score;
+          best = prefix;
+        }
       }
+      if (shared == depth - 1 && depth - 1 < parts.size() && part == parts[depth - 1]) ++shared;
     }
   }
   return best;

@@ -8,6 +8,7 @@
 #include "common/config/keys.h"
 #include "common/config/override.h"
 #include "common/config/tree.h"
+#include "common/config/validate.h"
 #include "common/config/yaml.h"
 
 namespace manta::config {
@@ -108,6 +109,12 @@ void FillDefaults(Algorithm algorithm, Node& root) {
 absl::StatusOr<Tree> Finish(Node root, std::span<const std::string> overrides, const std::string& file) {
   for (const std::string& text : overrides) MANTA_RETURN_IF_ERROR(ApplyOverride(text, root));
   MANTA_ASSIGN_OR_RETURN(Algorithm algorithm, FindAlgorithm(root, file));
+  MANTA_RETURN_IF_ERROR(ValidateNames(root));
+  // Said here: the defaults refer to it, and would say it worse.
+  const char* model = algorithm == Algorithm::kEval ? "generation.model_name" : "policy.model_name";
+  if (FindPath(root, model) == nullptr) {
+    return UserError(absl::StrCat(file, ": ", model, ": is missing, expected a folder with config.json"));
+  }
   FillDefaults(algorithm, root);
   MANTA_ASSIGN_OR_RETURN(Node resolved, Interpolate(root));
   return Tree(std::move(resolved), algorithm, file);

@@ -12,14 +12,15 @@ namespace {
 
 class Validator {
  public:
-  explicit Validator(const Tree& tree) : tree_(tree) {}
+  // Without a tree, values are not looked at.
+  explicit Validator(const Tree* tree) : tree_(tree) {}
 
   absl::Status Walk(const Node& map, const std::string& prefix) {
     for (size_t i = 0; i < map.keys.size(); ++i) {
       const std::string path = prefix.empty() ? map.keys[i] : absl::StrCat(prefix, ".", map.keys[i]);
       const Node& value = map.items[i];
       if (const Key* key = FindKey(path)) {
-        MANTA_RETURN_IF_ERROR(Check(*key, value, path));
+        if (tree_ != nullptr) MANTA_RETURN_IF_ERROR(Check(*key, value, path));
       } else if (!IsTree(path)) {
         const std::string nearest = NearestKey(path);
         return UserError(absl::StrCat(value.mark.ToString(), ": unknown key '", path, "'",
@@ -30,6 +31,8 @@ class Validator {
         MANTA_RETURN_IF_ERROR(Walk(value, path));
       } else if (value.is_sequence() && (path == "data.train" || path == "data.validation")) {
         return Wrong(value, path, "a list of datasets is not implemented yet, expected one");
+      } else if (tree_ == nullptr && value.is_scalar() && value.scalar.find("${") != std::string::npos) {
+        continue;
       } else if (!value.is_null()) {
         return Wrong(value, path, absl::StrCat("expected a map of keys, got ", value.KindName()));
       }
@@ -98,8 +101,8 @@ class Validator {
         }
         return wrong;
       }
-      case ValueType::kIntList: return tree_.GetInts(path).ok() ? absl::OkStatus() : wrong;
-      case ValueType::kTextList: return tree_.GetTexts(path).ok() ? absl::OkStatus() : wrong;
+      case ValueType::kIntList: return tree_->GetInts(path).ok() ? absl::OkStatus() : wrong;
+      case ValueType::kTextList: return tree_->GetTexts(path).ok() ? absl::OkStatus() : wrong;
       case ValueType::kMap: return value.is_map() ? absl::OkStatus() : wrong;
     }
     return absl::OkStatus();
@@ -129,14 +132,16 @@ class Validator {
     return out;
   }
 
-  const Tree& tree_;
+  const Tree* tree_;
   std::vector<std::string> ignored_;
 };
 
 }  // namespace
 
+absl::Status ValidateNames(const Node& root) { return Validator(nullptr).Walk(root, ""); }
+
 absl::StatusOr<std::vector<std::string>> ValidateKeys(const Tree& tree) {
-  Validator validator(tree);
+  Validator validator(&tree);
   MANTA_RETURN_IF_ERROR(validator.Walk(tree.root(), ""));
   return validator.Warnings();
 }

@@ -9,6 +9,9 @@
 
 namespace manta::config {
 
+// The names alone: unknown keys, and trees that are no maps. For a configuration whose interpolations are not resolved.
+[[nodiscard]] absl::Status ValidateNames(const Node& root);
+
 // INVALID_ARGUMENT, with file:line, for the first unknown key, value of the wrong type or out of its range, or pending
 // key that does not have its default; nothing inside a tree with `enabled: false` is looked at. Returns the warnings:
 // a line that lists ignored keys, or none.

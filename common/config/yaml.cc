@@ -15,6 +15,8 @@ namespace {
 
 constexpr size_t kMaxDepth = 100;
 constexpr size_t kMaxNodes = 200000;
+// yaml-cpp ends a quoted text at the end of the file in silence. This comment, put behind the file, is then inside it.
+constexpr char kEnd[] = "# end of file 5b1f";
 constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
 
 size_t CountNodes(const Node& node) {
@@ -46,6 +48,7 @@ class Builder : public YAML::EventHandler {
   }
   void OnScalar(const YAML::Mark& mark, const std::string& tag, YAML::anchor_t anchor,
                 const std::string& value) override {
+    if (value.find(kEnd) != std::string::npos) Fail(mark, "text that begins here lacks its closing quote");
     // yaml-cpp marks text in quotes (or in a block) by the tag "!".
     Add(Node::Scalar(value, At(mark), tag == "!" || tag == "tag:yaml.org,2002:str"), mark, anchor);
   }
@@ -155,7 +158,7 @@ absl::StatusOr<Node> ParseYaml(std::string_view text, std::string_view name_view
   const std::string name(name_view);
   Builder builder(name);
   try {
-    std::istringstream stream{std::string(text)};
+    std::istringstream stream(absl::StrCat(std::string(text), text.empty() || text.back() == '\n' ? "" : "\n", kEnd, "\n"));
     YAML::Parser parser(stream);
     if (!parser.HandleNextDocument(builder)) return Node();
     Node root = builder.TakeRoot();
