@@ -1,0 +1,29 @@
+// WeightSourceService: serves what a WeightStore holds, by shared memory to readers of the same host and in chunks to
+// all others (proto/manta/v1/weights.proto). Trainer ranks serve one; a generator that has received a version can as
+// well.
+//
+// Handlers do no more than look up and copy at most 1 MiB, so they run on gRPC's own threads and queue behind nothing.
+// A slow reader holds its version's memory and nothing else. Thread-safe; the store must outlive the service.
+#pragma once
+
+#include "common/comm/weight_store.h"
+#include "manta/v1/weights.grpc.pb.h"
+
+namespace manta::comm {
+
+class WeightSourceService final : public v1::WeightSource::CallbackService {
+ public:
+  explicit WeightSourceService(WeightStore* store) : store_(store) {}
+
+  grpc::ServerUnaryReactor* Describe(grpc::CallbackServerContext* context, const v1::DescribeWeightsRequest* request,
+                                     v1::WeightManifest* reply) override;
+  grpc::ServerWriteReactor<v1::WeightChunk>* Fetch(grpc::CallbackServerContext* context,
+                                                   const v1::FetchWeightsRequest* request) override;
+  grpc::ServerUnaryReactor* Release(grpc::CallbackServerContext* context, const v1::ReleaseWeightsRequest* request,
+                                    v1::ReleaseWeightsReply* reply) override;
+
+ private:
+  WeightStore* const store_;
+};
+
+}  // namespace manta::comm
