@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "common/base/status.h"
 #include "common/base/strings.h"
@@ -54,8 +55,8 @@ size_t SpaceEnd(std::string_view text, size_t at) {
 
 }  // namespace
 
-void AddedTokens::Matcher::Add(std::string_view content, size_t token) {
-  if (content.empty()) return;  // normalised to nothing: cannot stand in a text
+bool AddedTokens::Matcher::Add(std::string_view content, size_t token) {
+  if (content.empty()) return true;  // normalised to nothing: cannot stand in a text
   ++num_tokens;
   const int first = static_cast<unsigned char>(content[0]);
   starts[static_cast<size_t>(first)] = true;
@@ -67,7 +68,9 @@ void AddedTokens::Matcher::Add(std::string_view content, size_t token) {
     if (added) ends.push_back(-1);
     node = it->second;
   }
-  if (ends[node] < 0) ends[node] = static_cast<int64_t>(token);
+  if (ends[node] >= 0) return false;
+  ends[node] = static_cast<int64_t>(token);
+  return true;
 }
 
 bool AddedTokens::Matcher::Next(std::string_view text, size_t from, size_t* begin, size_t* end, size_t* token) const {
@@ -100,7 +103,7 @@ bool AddedTokens::Matcher::Next(std::string_view text, size_t from, size_t* begi
 }
 
 absl::Status AddedTokens::Check(const JsonNode& node, const AddedToken& token, const BpeModel& model,
-                                int64_t greatest) const {
+                                int64_t* next_id) const {
   if (const AddedToken* other = Find(token.id)) {
     return node.Error(StrCat("\"", token.content, "\" has the same id as \"", other->content, "\", ", token.id));
   }
@@ -114,40 +117,42 @@ absl::Status AddedTokens::Check(const JsonNode& node, const AddedToken& token, c
     return node.Error(StrCat("\"", token.content, "\" has id ", token.id, ", which model.vocab gives to \"", other,
                                    "\""));
   }
-  const int64_t next = std::max<int64_t>(greatest + 1, static_cast<int64_t>(model.num_tokens()));
-  if (token.id == next) return absl::OkStatus();
-  return node.Error(StrCat("\"", token.content, "\" has id ", token.id, ", but the next free id is ", next));
+  if (token.id != *next_id) {
+    return node.Error(StrCat("\"", token.content, "\" has id ", token.id, ", but the next free id is ", *next_id));
+  }
+  ++*next_id;
+  return absl::OkStatus();
 }
 
 absl::StatusOr<AddedTokens> AddedTokens::Load(const JsonNode& node, const BpeModel& model,
                                               const Normalizer& normalizer) {
   AddedTokens added;
   MANTA_ASSIGN_OR_RETURN(const std::vector<JsonNode> list, node.AsList());
-  int64_t greatest = -1;
+  int64_t next_id = static_cast<int64_t>(model.num_tokens());
+  std::set<std::string> special;
   for (const JsonNode& item : list) {
     MANTA_ASSIGN_OR_RETURN(AddedToken token, LoadOne(item));
-    MANTA_RETURN_IF_ERROR(added.Check(item, token, model, greatest));
-    greatest = std::max<int64_t>(greatest, token.id);
-    added.by_id_[token.id] = added.tokens_.size();
-    added.by_content_[token.content] = added.tokens_.size();
-    added.tokens_.push_back(std::move(token));
-  }
-  // Of two that become the same by normalisation, special ones win, then the first.
-  for (const bool special : {true, false}) {
-    for (size_t i = 0; i < added.tokens_.size(); ++i) {
-      const AddedToken& token = added.tokens_[i];
-      if (token.special != special) continue;
-      if (!token.normalized) {
-        added.as_given_.Add(token.content, i);
-        continue;
-      }
+    MANTA_RETURN_IF_ERROR(added.Check(item, token, model, &next_id));
+    token.written = token.content;
+    if (token.normalized) {
       std::string buffer;
       bool head_removed = false;
-      absl::StatusOr<std::string_view> content = normalizer.Apply(token.content, &buffer, &head_removed);
-      if (!content.ok()) return list[i].Error(std::string(content.status().message()));
-      added.normalized_.Add(*content, i);
+      const absl::StatusOr<std::string_view> written = normalizer.Apply(token.content, &buffer, &head_removed);
+      if (!written.ok()) return item.Error(std::string(written.status().message()));
+      token.written = std::string(*written);
     }
+    const size_t index = added.tokens_.size();
+    Matcher& matcher = token.normalized ? added.normalized_ : added.as_given_;
+    if (!matcher.Add(token.written, index)) {
+      return item.Error(StrCat("\"", token.content, "\" is another added token once it is normalised: \"",
+                               token.written, "\""));
+    }
+    if (token.special) special.insert(token.content);
+    added.by_id_[token.id] = index;
+    added.by_content_[token.content] = index;
+    added.tokens_.push_back(std::move(token));
   }
+  for (AddedToken& token : added.tokens_) token.skipped = special.count(token.written) > 0;
   return added;
 }
 

@@ -2,8 +2,9 @@
 // "added_tokens". Const and thread-safe after loading.
 //
 // They are found in two rounds: those with "normalized": false in the text as given, then the others, themselves normalised,
-// in what is left, normalised. At each place the longest wins. What Hugging Face's loader would number otherwise than the
-// file does is refused.
+// in what is left, normalised. At each place the longest wins. Decoding writes those others normalised too, and then does not
+// know special ones again ("▁<s>" is not "<s>"): so does Hugging Face's 0.23. What its loader would number otherwise
+// than the file does is refused.
 #pragma once
 
 #include <array>
@@ -30,6 +31,8 @@ struct AddedToken {
   bool rstrip;       // and after it
   bool normalized;
   bool special;
+  std::string written;   // what decoding writes for it: its content, normalised where `normalized` is set
+  bool skipped = false;  // whether decoding leaves it out with skip_special_tokens: `written` is a special token's content
 };
 
 class AddedTokens {
@@ -54,7 +57,8 @@ class AddedTokens {
  private:
   // A trie over bytes; node 0 is the root.
   struct Matcher {
-    void Add(std::string_view content, size_t token);
+    // False where the same content was added before.
+    bool Add(std::string_view content, size_t token);
     // Finds the next token in `text` from byte `from` on.
     bool Next(std::string_view text, size_t from, size_t* begin, size_t* end, size_t* token) const;
 
@@ -65,7 +69,7 @@ class AddedTokens {
     std::vector<int64_t> ends = {-1};                   // [nodes]: index of the token that ends there, or -1
   };
   const Matcher& matcher(Round round) const { return round == Round::kAsGiven ? as_given_ : normalized_; }
-  absl::Status Check(const JsonNode& node, const AddedToken& token, const BpeModel& model, int64_t greatest) const;
+  absl::Status Check(const JsonNode& node, const AddedToken& token, const BpeModel& model, int64_t* next_id) const;
 
   std::vector<AddedToken> tokens_;  // in the file's order
   absl::flat_hash_map<int32_t, size_t> by_id_;

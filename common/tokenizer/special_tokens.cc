@@ -1,10 +1,11 @@
 #include "common/tokenizer/special_tokens.h"
 
+#include <nlohmann/json.hpp>
 #include <string_view>
 
 #include "common/base/file.h"
 #include "common/base/status.h"
-#include "common/tokenizer/json_node.h"
+#include "common/base/strings.h"
 
 namespace manta::tokenizer {
 namespace {
@@ -19,29 +20,52 @@ constexpr Entry kEntries[] = {
     {"mask_token", &SpecialTokens::mask},
 };
 
-// A token is written as its text or as {"content": its text, ...}.
-absl::StatusOr<std::string> TokenText(const JsonNode& node) {
-  if (!node.value().is_object()) return node.AsString();
-  MANTA_ASSIGN_OR_RETURN(const JsonNode content, node.Need("content"));
-  return content.AsString();
+// nlohmann's parser and not simdjson's: these files hold numbers beyond 64 bits ("model_max_length": 1e30 in digits).
+using nlohmann::json;
+
+absl::Status FieldError(const std::filesystem::path& path, std::string_view key, std::string_view message) {
+  return UserError(StrCat(path.string(), ": ", key, ": ", message));
 }
 
-absl::Status ReadNames(const JsonNode& root, SpecialTokens* tokens) {
-  MANTA_RETURN_IF_ERROR(root.CheckObject());
+// A token is written as its text or as {"content": its text, ...}.
+absl::StatusOr<std::string> TokenText(const json& value, const std::filesystem::path& path, std::string_view key) {
+  if (value.is_string()) return value.get<std::string>();
+  if (value.is_object()) {
+    const auto content = value.find("content");
+    if (content != value.end() && content->is_string()) return content->get<std::string>();
+  }
+  return FieldError(path, key, "expected a token: a string, or an object with a string \"content\"");
+}
+
+absl::Status ReadList(const json& value, const std::filesystem::path& path, std::string_view key,
+                      std::vector<std::string>* list) {
+  if (!value.is_array()) return FieldError(path, key, "expected a list of tokens");
+  for (const json& item : value) {
+    MANTA_ASSIGN_OR_RETURN(std::string text, TokenText(item, path, key));
+    list->push_back(std::move(text));
+  }
+  return absl::OkStatus();
+}
+
+// What `tokens` has already stays.
+absl::Status Read(const json& root, const std::filesystem::path& path, SpecialTokens* tokens) {
+  if (!root.is_object()) return UserError(StrCat(path.string(), ": expected an object"));
   for (const Entry& entry : kEntries) {
-    if ((tokens->*entry.field).has_value()) continue;
-    if (const auto node = root.Find(entry.key)) {
-      MANTA_ASSIGN_OR_RETURN(tokens->*entry.field, TokenText(*node));
-    }
+    const auto value = root.find(entry.key);
+    if (value == root.end() || value->is_null() || (tokens->*entry.field).has_value()) continue;
+    MANTA_ASSIGN_OR_RETURN(tokens->*entry.field, TokenText(*value, path, entry.key));
   }
   for (const char* key : {"additional_special_tokens", "extra_special_tokens"}) {
-    const auto node = root.Find(key);
-    if (!node.has_value() || node->value().is_object() || !tokens->additional.empty()) continue;
-    MANTA_ASSIGN_OR_RETURN(const std::vector<JsonNode> list, node->AsList());
-    for (const JsonNode& item : list) {
-      MANTA_ASSIGN_OR_RETURN(std::string text, TokenText(item));
-      tokens->additional.push_back(std::move(text));
-    }
+    const auto value = root.find(key);
+    // An object gives names to tokens of the model's own; it lists none.
+    if (value == root.end() || value->is_null() || value->is_object() || !tokens->additional.empty()) continue;
+    MANTA_RETURN_IF_ERROR(ReadList(*value, path, key, &tokens->additional));
+  }
+  for (const auto& [key, field] : {std::pair{"add_bos_token", &tokens->add_bos}, {"add_eos_token", &tokens->add_eos}}) {
+    const auto value = root.find(key);
+    if (value == root.end() || value->is_null() || field->has_value()) continue;
+    if (!value->is_boolean()) return FieldError(path, key, "expected true or false");
+    *field = value->get<bool>();
   }
   return absl::OkStatus();
 }
@@ -70,14 +94,13 @@ absl::StatusOr<SpecialTokens> LoadSpecialTokens(const std::filesystem::path& dir
     const std::filesystem::path path = dir / name;
     MANTA_ASSIGN_OR_RETURN(const std::optional<std::string> content, ReadIfThere(path));
     if (!content.has_value()) continue;
-    simdjson::dom::parser parser;
-    MANTA_ASSIGN_OR_RETURN(const JsonNode root, ParseJson(*content, path.string(), &parser));
-    MANTA_RETURN_IF_ERROR(ReadNames(root, &tokens));
-    for (const auto& [key, field] : {std::pair{"add_bos_token", &tokens.add_bos}, {"add_eos_token", &tokens.add_eos}}) {
-      const auto node = root.Find(key);
-      if (!node.has_value() || field->has_value()) continue;
-      MANTA_ASSIGN_OR_RETURN(*field, node->AsBool());
+    json root;
+    try {
+      root = json::parse(*content);
+    } catch (const json::exception& e) {
+      return UserError(StrCat(path.string(), ": not JSON: ", e.what()));
     }
+    MANTA_RETURN_IF_ERROR(Read(root, path, &tokens));
   }
   return tokens;
 }

@@ -167,8 +167,9 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
   std::string bytes;
   std::vector<std::string> tokens;
   for (const int32_t id : ids) {
-    if (skip_special_tokens && IsSpecial(id)) continue;
-    const std::string_view token = parts_->TokenOf(id);
+    const AddedToken* added = parts_->added.Find(id);
+    if (skip_special_tokens && added != nullptr && added->skipped) continue;
+    const std::string_view token = added != nullptr ? std::string_view(added->written) : parts_->model.TokenOf(id);
     if (token.data() == nullptr) continue;
     if (bytes_only) {
       bytes += BytesOfToken(token);

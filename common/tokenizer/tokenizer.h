@@ -48,7 +48,7 @@ class Tokenizer {
   [[nodiscard]] std::optional<int32_t> IdOf(std::string_view token) const;
   [[nodiscard]] std::optional<std::string> TokenOf(int32_t id) const;
 
-  // Whether Decode leaves `id` out with skip_special_tokens.
+  // Whether the file marks `id` as special.
   [[nodiscard]] bool IsSpecial(int32_t id) const;
 
   // One past the greatest id.
