@@ -31,7 +31,8 @@ target_link_options(torch_cpu INTERFACE "LINKER:-rpath,${MANTA_TORCH}/lib" "LINK
 
 # One precompiled ATen header, shared by every target that computes (manta_library(... ATEN)).
 add_library(aten_pch OBJECT "${CMAKE_SOURCE_DIR}/cmake/aten_pch.cc")
-target_link_libraries(aten_pch PUBLIC torch_cpu Threads::Threads)  # -pthread, as everything that uses the header
+target_link_libraries(aten_pch PUBLIC torch_cpu)
+target_compile_options(aten_pch PUBLIC -pthread)  # as its users have it, through protobuf: the header must match
 target_precompile_headers(aten_pch PRIVATE <ATen/ATen.h>)
 
 set(MANTA_HAS_CUDA OFF)

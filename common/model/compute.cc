@@ -1,0 +1,113 @@
+#include "common/model/compute.h"
+
+#include <tuple>
+
+namespace manta::model::compute {
+namespace {
+
+// The type that sums are taken in.
+at::ScalarType WideType(const at::Tensor& x) {
+  return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+// Rotates halves: (a, b) -> (a cos - b sin, b cos + a sin). x: [rows, heads, head_dim] in the wide type; cos, sin:
+// [rows, head_dim / 2].
+at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const at::Tensor c = cos.unsqueeze(1).to(x.scalar_type()), s = sin.unsqueeze(1).to(x.scalar_type());
+  const std::vector<at::Tensor> halves = x.chunk(2, -1);
+  return at::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
+}
+
+}  // namespace
+
+bool UseKernels(const at::Tensor&) {
+  return false;
+}
+
+at::Tensor Embedding(const at::Tensor& tokens, const at::Tensor& weight) {
+  return weight.index_select(0, tokens);
+}
+
+void EmbeddingBackward(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& grad) {
+  if (grad.defined()) grad.index_add_(0, tokens, dy.to(grad.scalar_type()));
+}
+
+at::Tensor Linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  return bias.defined() ? at::addmm(bias, x, weight.value.t()) : at::mm(x, weight.value.t());
+}
+
+at::Tensor LinearInputGradient(const at::Tensor& dy, const at::Tensor& weight) {
+  return at::mm(dy, weight);
+}
+
+void AddWeightGradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& grad) {
+  if (dy.scalar_type() == grad.scalar_type()) {
+    grad.addmm_(dy.t(), x);
+  } else {
+    grad.add_(at::mm(dy.t(), x));
+  }
+}
+
+void AddBiasGradient(const at::Tensor& dy, const at::Tensor& grad) {
+  grad.add_(dy.sum(0, false, grad.scalar_type()));
+}
+
+std::pair<at::Tensor, at::Tensor> RmsNorm(const at::Tensor& x, const at::Tensor& weight, double eps) {
+  const at::Tensor wide = x.to(WideType(x));
+  const at::Tensor inverse = at::rsqrt(wide.square().mean(-1) + eps);
+  return {(wide * inverse.unsqueeze(-1)).to(x.scalar_type()) * weight, inverse};
+}
+
+at::Tensor RmsNormBackward(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& weight,
+                           const at::Tensor& inverse, const at::Tensor& grad) {
+  const at::ScalarType wide = WideType(x);
+  const at::Tensor normed = x.to(wide) * inverse.unsqueeze(-1);
+  if (grad.defined()) grad.add_((dy.to(wide) * normed).reshape({-1, x.size(-1)}).sum(0));
+  const at::Tensor g = dy.to(wide) * weight.to(wide);
+  return ((g - normed * (g * normed).mean(-1, true)) * inverse.unsqueeze(-1)).to(x.scalar_type());
+}
+
+SplitHeads SplitNormRotate(const at::Tensor& qkv, const at::Tensor& q_norm, const at::Tensor& k_norm, double eps,
+                           const at::Tensor& cos, const at::Tensor& sin, HeadShape shape) {
+  const int64_t rows = qkv.size(0), q_size = shape.heads * shape.head_dim, kv_size = shape.kv_heads * shape.head_dim;
+  SplitHeads heads;
+  heads.q = qkv.narrow(1, 0, q_size).view({rows, shape.heads, shape.head_dim});
+  heads.k = qkv.narrow(1, q_size, kv_size).view({rows, shape.kv_heads, shape.head_dim});
+  heads.v = qkv.narrow(1, q_size + kv_size, kv_size).view({rows, shape.kv_heads, shape.head_dim}).contiguous();
+  if (q_norm.defined()) {
+    std::tie(heads.q, heads.q_inverse) = RmsNorm(heads.q, q_norm, eps);
+    std::tie(heads.k, heads.k_inverse) = RmsNorm(heads.k, k_norm, eps);
+  }
+  heads.q = Rotate(heads.q.to(WideType(qkv)), cos, sin).to(qkv.scalar_type());
+  heads.k = Rotate(heads.k.to(WideType(qkv)), cos, sin).to(qkv.scalar_type());
+  return heads;
+}
+
+at::Tensor SplitNormRotateBackward(const SplitHeads& d, const at::Tensor& qkv, const at::Tensor& q_norm,
+                                   const at::Tensor& k_norm, const at::Tensor& cos, const at::Tensor& sin,
+                                   HeadShape shape, const at::Tensor& q_grad, const at::Tensor& k_grad) {
+  const int64_t rows = d.q.size(0), q_size = shape.heads * shape.head_dim, kv_size = shape.kv_heads * shape.head_dim;
+  // The inverse of a rotation is its transpose: the angle's sign changes.
+  const at::Tensor back = -sin;
+  at::Tensor dq = Rotate(d.q.to(WideType(d.q)), cos, back).to(d.q.scalar_type());
+  at::Tensor dk = Rotate(d.k.to(WideType(d.k)), cos, back).to(d.k.scalar_type());
+  if (q_norm.defined()) {
+    const at::Tensor q = qkv.narrow(1, 0, q_size).view({rows, shape.heads, shape.head_dim});
+    const at::Tensor k = qkv.narrow(1, q_size, kv_size).view({rows, shape.kv_heads, shape.head_dim});
+    dq = RmsNormBackward(dq, q, q_norm, d.q_inverse, q_grad);
+    dk = RmsNormBackward(dk, k, k_norm, d.k_inverse, k_grad);
+  }
+  return at::cat({dq.reshape({rows, q_size}), dk.reshape({rows, kv_size}), d.v.reshape({rows, kv_size})}, 1);
+}
+
+at::Tensor SiluMul(const at::Tensor& x) {
+  const std::vector<at::Tensor> halves = x.chunk(2, -1);
+  return at::silu(halves[0]) * halves[1];
+}
+
+at::Tensor SiluMulBackward(const at::Tensor& dy, const at::Tensor& x) {
+  const std::vector<at::Tensor> halves = x.chunk(2, -1);
+  return at::cat({at::silu_backward(dy * halves[1], halves[0]), dy * at::silu(halves[0])}, -1);
+}
+
+}  // namespace manta::model::compute

@@ -1,0 +1,70 @@
+#include "common/model/forward.h"
+
+#include "common/base/status.h"
+#include "common/base/strings.h"
+#include "common/model/catch_aten.h"
+#include "common/model/ops.h"
+#include "common/model/rotary.h"
+
+namespace manta::model {
+namespace {
+
+absl::Status CheckInputs(const Parameters& parameters, const at::Tensor& tokens, const at::Tensor& positions) {
+  if (tokens.dim() != 1 || tokens.scalar_type() != at::kLong || positions.scalar_type() != at::kLong ||
+      positions.sizes() != tokens.sizes()) {
+    return UserError("tokens and positions: expected two int64 vectors of one length");
+  }
+  // On a GPU the check would wait for the device: there the caller vouches for its tokens.
+  if (!tokens.is_cpu() || tokens.numel() == 0) return absl::OkStatus();
+  const int64_t vocab = parameters.config().vocab_size;
+  const auto [low, high] = at::aminmax(tokens);
+  if (low.item<int64_t>() < 0 || high.item<int64_t>() >= vocab) {
+    const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
+    return UserError(StrCat("token ", bad, " is outside the vocabulary of ", vocab));
+  }
+  if (positions.min().item<int64_t>() < 0) return UserError("a position is negative");
+  return absl::OkStatus();
+}
+
+// One decoder layer: attention and MLP, each after an RMSNorm and added to the residual stream.
+at::Tensor Layer(const ModelConfig& config, const LayerWeights& w, int index, const at::Tensor& x,
+                 const RotaryTable::Rows& rotary, AttentionBackend& attention) {
+  const at::Tensor normed = ops::RmsNorm(x, w.input_norm, config.rms_norm_eps);
+  const at::Tensor qkv = ops::Linear(normed, w.qkv, w.qkv_bias);
+  const auto [q, k, v] =
+      ops::SplitNormRotate(qkv, w.q_norm, w.k_norm, config.rms_norm_eps, rotary.cos, rotary.sin, config);
+  const AttentionSpec spec{index, config.attention_scale(), config.layer_window[static_cast<size_t>(index)]};
+  const at::Tensor mixed = attention.Attend(spec, q, k, v).view({x.size(0), config.q_size()});
+  const at::Tensor h = x + ops::Linear(mixed, w.o, w.o_bias);
+  const at::Tensor gate_up =
+      ops::Linear(ops::RmsNorm(h, w.post_attention_norm, config.rms_norm_eps), w.gate_up, w.gate_up_bias);
+  return h + ops::Linear(ops::SiluMul(gate_up), w.down, w.down_bias);
+}
+
+}  // namespace
+
+absl::StatusOr<at::Tensor> Forward(const Parameters& parameters, const at::Tensor& tokens, const at::Tensor& positions,
+                                   AttentionBackend& attention, const ForwardOptions& options) {
+  return CatchAten("forward", [&]() -> absl::StatusOr<at::Tensor> {
+    MANTA_RETURN_IF_ERROR(CheckInputs(parameters, tokens, positions));
+    const ModelConfig& config = parameters.config();
+    const ModelWeights& weights = parameters.weights();
+    const RotaryTable::Rows rotary = parameters.rotary().Lookup(positions);
+    at::Tensor x = ops::Embedding(tokens, weights.embedding);
+    if (options.layer_outputs != nullptr) options.layer_outputs->push_back(x);
+    for (int i = 0; i < config.num_layers; ++i) {
+      x = Layer(config, weights.layers[static_cast<size_t>(i)], i, x, rotary, attention);
+      if (options.layer_outputs != nullptr) options.layer_outputs->push_back(x);
+    }
+    return ops::RmsNorm(x, weights.norm, config.rms_norm_eps);
+  });
+}
+
+absl::StatusOr<at::Tensor> Logits(const Parameters& parameters, const at::Tensor& hidden) {
+  return CatchAten("logits", [&]() -> absl::StatusOr<at::Tensor> {
+    const at::Tensor logits = ops::Linear(hidden, parameters.weights().lm_head, Weight());
+    return logits.scalar_type() == at::kDouble ? logits : logits.to(at::kFloat);
+  });
+}
+
+}  // namespace manta::model
