@@ -15,6 +15,7 @@
 #include "controller/algorithms/validation.h"
 #include "controller/data/dataset.h"
 #include "controller/data/sampler.h"
+#include "controller/rollout/rollout_metrics.h"
 
 namespace manta::controller {
 namespace {

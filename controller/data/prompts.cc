@@ -1,6 +1,7 @@
 #include "controller/data/prompts.h"
 
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,18 +24,30 @@ size_t CommonPrefix(std::string_view a, std::string_view b) {
   return static_cast<size_t>(std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin());
 }
 
+// policy.tokenizer.chat_template is Jinja text, or the path of a file that has it.
+absl::StatusOr<chat_template::ModelChatTemplate> LoadTemplate(const config::TokenizerConfig& config,
+                                                              const tokenizer::Tokenizer& tokenizer) {
+  if (!config.chat_template) return chat_template::LoadChatTemplate(config.name);
+  std::string source = *config.chat_template, name = "policy.tokenizer.chat_template";
+  if (std::error_code error; source.size() < 4096 && std::filesystem::is_regular_file(source, error)) {
+    name = source;
+    MANTA_ASSIGN_OR_RETURN(source, ReadFile(name, 1 << 20));
+  }
+  MANTA_ASSIGN_OR_RETURN(chat_template::ChatTemplate chat, chat_template::ChatTemplate::Parse(source, name));
+  chat_template::ModelChatTemplate model{.chat = std::move(chat)};
+  for (const auto& [token_name, text] : tokenizer.special_tokens().Named()) model.special_tokens[token_name] = text;
+  return model;
+}
+
 }  // namespace
 
 absl::StatusOr<PromptBuilder> PromptBuilder::Load(const config::RunConfig& config) {
-  PromptBuilder builder;
-  const config::TokenizerConfig& tokenizer = config.policy.tokenizer;
-  MANTA_ASSIGN_OR_RETURN(builder.tokenizer_, tokenizer::Tokenizer::Load(tokenizer.name));
-  MANTA_ASSIGN_OR_RETURN(chat_template::ChatTemplate chat,
-                         tokenizer.chat_template
-                             ? chat_template::LoadChatTemplate(tokenizer.name, *tokenizer.chat_template)
-                             : chat_template::LoadChatTemplate(tokenizer.name));
-  builder.template_ = std::make_shared<const chat_template::ChatTemplate>(std::move(chat));
-  builder.kwargs_ = Json::parse(tokenizer.chat_template_kwargs_json, nullptr, /*allow_exceptions=*/false);
+  const config::TokenizerConfig& tokenizer_config = config.policy.tokenizer;
+  MANTA_ASSIGN_OR_RETURN(auto tokenizer, tokenizer::Tokenizer::Load(tokenizer_config.name));
+  MANTA_ASSIGN_OR_RETURN(chat_template::ModelChatTemplate chat, LoadTemplate(tokenizer_config, *tokenizer));
+  PromptBuilder builder(std::move(chat));
+  builder.tokenizer_ = std::move(tokenizer);
+  builder.kwargs_ = Json::parse(tokenizer_config.chat_template_kwargs_json, nullptr, /*allow_exceptions=*/false);
   if (builder.kwargs_.is_discarded()) return UserError("policy.tokenizer.chat_template_kwargs: not a JSON object");
   builder.max_input_ = config.data.max_input_seq_length;
   builder.add_bos_ = config.data.add_bos;
@@ -46,7 +59,12 @@ absl::StatusOr<PromptBuilder> PromptBuilder::Load(const config::RunConfig& confi
 
 absl::StatusOr<std::string> PromptBuilder::Render(const Json& messages, const Json& tools,
                                                   bool add_generation_prompt) const {
-  return template_->RenderChat(messages, tools, add_generation_prompt, kwargs_);
+  MANTA_ASSIGN_OR_RETURN(chat_template::Rendered rendered,
+                         template_.Render({.messages = messages,
+                                           .tools = tools,
+                                           .add_generation_prompt = add_generation_prompt,
+                                           .kwargs = kwargs_}));
+  return std::move(rendered.text);
 }
 
 absl::StatusOr<std::optional<RolloutPrompt>> PromptBuilder::Prompt(const Dataset& dataset, int64_t index) const {

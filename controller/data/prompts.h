@@ -49,12 +49,12 @@ class PromptBuilder {
   const std::shared_ptr<const tokenizer::Tokenizer>& tokenizer() const { return tokenizer_; }
 
  private:
-  PromptBuilder() = default;
+  explicit PromptBuilder(chat_template::ModelChatTemplate chat) : template_(std::move(chat)) {}
   absl::StatusOr<std::string> Render(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                                      bool add_generation_prompt) const;
 
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
-  std::shared_ptr<const chat_template::ChatTemplate> template_;
+  chat_template::ModelChatTemplate template_;
   nlohmann::ordered_json kwargs_;
   int64_t max_input_ = 0;
   bool add_bos_ = true, add_eos_ = true, add_generation_prompt_ = false, only_unmask_final_ = false;
