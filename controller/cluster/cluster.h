@@ -78,6 +78,10 @@ class Cluster {
   Task<absl::Status> StopAll(absl::Duration grace);
   // Called on the loop once for each group that fails after it was ready.
   void OnGroupFailed(std::function<void(const Group&, const absl::Status&)> callback);
+  // Why a call to an actor failed, where a broken connection alone does not say: waits a moment (exit_report_wait) for
+  // the report of the process's end, and gives that. Other errors, and ones that nothing better is known of, come back
+  // as they are.
+  Task<absl::Status> Explain(absl::Status status);
   // Waits until `count` nodes have joined.
   Task<absl::Status> WaitForNodes(int count, absl::Duration deadline);
 
