@@ -29,12 +29,14 @@ struct Key {
   bool nullable = false;
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
   std::string one_of;                // "a|b|c"
+  bool input_path = false;           // names a file or folder that is read
 
   // Builders: Int("grpo.seed", "42").AtLeast(0)
   Key Null() && { nullable = true; return std::move(*this); }
   Key AtLeast(double m) && { min = m; return std::move(*this); }
   Key AtMost(double m) && { max = m; return std::move(*this); }
   Key OneOf(std::string names) && { one_of = std::move(names); return std::move(*this); }
+  Key Path() && { input_path = true; return std::move(*this); }
   Key Sft(std::string v) && { sft_value = std::move(v); return std::move(*this); }
   Key Eval(std::string v) && { eval_value = std::move(v); return std::move(*this); }
 };

@@ -67,9 +67,9 @@ void AddUnder(const std::string& tree, bool eval, Keys& keys) {
 void AddGenerationKeys(Keys& keys) {
   AddUnder("policy.generation", false, keys);
   AddUnder("generation", true, keys);
-  keys.push_back(Text("generation.model_name"));
+  keys.push_back(Text("generation.model_name").Path());
   keys.push_back(Ignored("generation.num_prompts_per_step", "-1"));
-  keys.push_back(Text("tokenizer.name", "${generation.model_name}"));
+  keys.push_back(Text("tokenizer.name", "${generation.model_name}").Path());
   keys.push_back(Text("tokenizer.chat_template", "default").Null());
   keys.push_back(AnyMap("tokenizer.chat_template_kwargs", "null").Null());
 }

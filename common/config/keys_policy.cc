@@ -6,10 +6,10 @@ namespace {
 
 void AddModelKeys(Keys& keys) {
   for (Key& key : Keys{
-           Text("policy.model_name"),
+           Text("policy.model_name").Path(),
            Text("policy.init", "pretrained").OneOf("pretrained|random"),
            AnyMap("policy.hf_config_overrides", "{}").Null(),
-           Text("policy.tokenizer.name", "${policy.model_name}"),
+           Text("policy.tokenizer.name", "${policy.model_name}").Path(),
            Text("policy.tokenizer.chat_template", "null").Null(),
            AnyMap("policy.tokenizer.chat_template_kwargs", "null").Null(),
            Ignored("policy.tokenizer.use_fastokens", "false"),

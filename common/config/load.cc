@@ -106,6 +106,22 @@ void FillDefaults(Algorithm algorithm, Node& root) {
   }
 }
 
+// A relative path that is not there from the working directory is looked for beside the file that says it.
+void FindInputFiles(const std::string& file, Node& node, const std::string& path) {
+  if (node.is_map()) {
+    for (size_t i = 0; i < node.keys.size(); ++i) {
+      FindInputFiles(file, node.items[i], path.empty() ? node.keys[i] : absl::StrCat(path, ".", node.keys[i]));
+    }
+    return;
+  }
+  const Key* key = node.is_scalar() && !node.scalar.empty() ? FindKey(path) : nullptr;
+  if (key == nullptr || !key->input_path) return;
+  std::error_code error;
+  if (fs::path(node.scalar).is_absolute() || fs::exists(node.scalar, error)) return;
+  const fs::path beside = fs::path(node.mark.line > 0 ? *node.mark.file : file).parent_path() / node.scalar;
+  if (fs::exists(beside, error)) node.scalar = beside.lexically_normal().string();
+}
+
 absl::StatusOr<Tree> Finish(Node root, std::span<const std::string> overrides, const std::string& file) {
   for (const std::string& text : overrides) MANTA_RETURN_IF_ERROR(ApplyOverride(text, root));
   MANTA_ASSIGN_OR_RETURN(Algorithm algorithm, FindAlgorithm(root, file));
@@ -117,6 +133,7 @@ absl::StatusOr<Tree> Finish(Node root, std::span<const std::string> overrides, c
   }
   FillDefaults(algorithm, root);
   MANTA_ASSIGN_OR_RETURN(Node resolved, Interpolate(root));
+  FindInputFiles(file, resolved, "");
   return Tree(std::move(resolved), algorithm, file);
 }
 

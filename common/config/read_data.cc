@@ -1,14 +1,10 @@
 // The trees data and env into DataConfig and EnvConfig.
-#include <filesystem>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/config/reader.h"
 
 namespace manta::config {
 namespace {
-
-namespace fs = std::filesystem;
 
 // One dataset's keys: those of its own tree over data.default over `data` itself (the flat form).
 class DatasetReader {
@@ -36,7 +32,7 @@ class DatasetReader {
     std::optional<std::string> file;
     Read(name, file);
     if (!file || !r_.status().ok()) return;
-    absl::StatusOr<std::string> text = ReadFile(ResolvePath(r_.tree(), PathOf(name), *file), uint64_t{1} << 20);
+    absl::StatusOr<std::string> text = ReadFile(*file, uint64_t{1} << 20);
     if (!text.ok()) return Fail(name, std::string(text.status().message()));
     out = *std::move(text);
   }
@@ -69,7 +65,7 @@ void ReadDataset(Reader& r, const std::string& own, const char* flat_path, Datas
     return r.Fail(absl::StrCat(own, own == "data" ? "." : ".", own == "data" ? flat_path : "data_path"),
                   "is missing, expected the path of a JSONL file");
   }
-  d.data_path = ResolvePath(r.tree(), path_key, *path);
+  d.data_path = *path;
   d.where = r.tree().Where(path_key);
   if (d.dataset_name == "gsm8k") {
     d.input_key = "question";
@@ -126,15 +122,6 @@ void ReadEnvironments(Reader& r, RunConfig& run) {
 
 }  // namespace
 
-std::string ResolvePath(const Tree& tree, std::string_view key, const std::string& path) {
-  std::error_code error;
-  if (path.empty() || fs::path(path).is_absolute() || fs::exists(path, error)) return path;
-  const Node* node = tree.Find(key);
-  const std::string file = node != nullptr && node->mark.file != nullptr && node->mark.line > 0 ? *node->mark.file : tree.file();
-  const fs::path beside = fs::path(file).parent_path() / path;
-  return fs::exists(beside, error) ? beside.lexically_normal().string() : path;
-}
-
 void ReadData(Reader& r, RunConfig& run) {
   DataConfig& d = run.data;
   d.max_input_seq_length = run.policy.max_total_sequence_length;
@@ -160,7 +147,7 @@ void ReadData(Reader& r, RunConfig& run) {
         std::string path;
         r.Read(key, path);
         if (path.empty()) continue;
-        d.validation->data_path = ResolvePath(r.tree(), key, path);
+        d.validation->data_path = path;
         d.validation->where = r.tree().Where(key);
       }
     }

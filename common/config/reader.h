@@ -70,8 +70,6 @@ class Reader {
 void ReadAlgorithm(Reader& reader, RunConfig& run);   // grpo, sft, eval, loss_fn
 void ReadPolicy(Reader& reader, RunConfig& run);      // policy, or an evaluation's generation and tokenizer
 void ReadData(Reader& reader, RunConfig& run);        // data, env
-// A relative path that is not there from the working directory is looked for beside the file that says it.
-std::string ResolvePath(const Tree& tree, std::string_view key, const std::string& path);
 // policy.scheduler: null, one {name, kwargs}, or a list of them that ends in {milestones: [...]}.
 void ReadScheduler(Reader& reader, std::string_view path, ScheduleConfig& schedule);
 

@@ -2,7 +2,8 @@
 //
 // LoadTree reads a file and what its `defaults:` names (a path or a list of them, relative to the file; later ones lay
 // over earlier ones, and the file over all: maps merge, lists are replaced). Every value knows its file and line.
-// Immutable after loading; safe to read from any thread.
+// A relative path of something to read that is not there from the working directory is looked for beside the file that
+// says it. Immutable after loading; safe to read from any thread.
 #pragma once
 
 #include <filesystem>

@@ -1,0 +1,145 @@
+#include "controller/cli/job.h"
+
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/call.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/token.h"
+#include "controller/cli/run_dir.h"
+
+namespace manta::cli {
+namespace {
+
+constexpr absl::Duration kStartDeadline = absl::Seconds(20);
+constexpr absl::Duration kOrderlyEnd = absl::Seconds(4);   // of the children after the run's end, or after Ctrl-C
+constexpr absl::Duration kLongestRun = absl::Hours(24 * 365);
+
+}  // namespace
+
+Job::Job(JobOptions options) : options_(std::move(options)) {}
+Job::~Job() = default;
+
+absl::Status Job::Run() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGHUP);
+  const int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+  loop_.WatchReadable(signals, [this, signals] {
+    signalfd_siginfo info;
+    while (read(signals, &info, sizeof(info)) > 0) OnSignal();
+  });
+  absl::Status status = RunToCompletion(loop_, Drive());
+  view_.Clear();
+  loop_.Unwatch(signals);
+  close(signals);
+  controller_.reset();
+  node_.reset();
+  return status;
+}
+
+Task<absl::Status> Job::Drive() {
+  const std::filesystem::path token_file = options_.run_dir / "token";
+  absl::StatusOr<std::string> token = rpc::CreateTokenFile(token_file);
+  if (!token.ok()) co_return token.status();
+  token_ = *token;
+  absl::StatusOr<std::unique_ptr<Child>> controller = Child::Start(
+      loop_, "manta-controller", options_.bin_dir / "manta-controller",
+      {"--config", options_.config_path.string(), "--run-dir", options_.run_dir.string(), "--token-file", token_file.string(),
+       "--parent-pid", absl::StrCat(getpid())},
+      options_.run_dir / "logs" / "controller.log");
+  if (!controller.ok()) co_return controller.status();
+  controller_ = *std::move(controller);
+  absl::StatusOr<std::string> address = co_await controller_->Address(kStartDeadline);
+  absl::Status status = address.status();
+  if (status.ok()) status = StartNode(*address);
+  if (status.ok()) status = co_await Follow();
+  co_await EndChildren();
+  co_return status;
+}
+
+absl::Status Job::StartNode(const std::string& address) {
+  MANTA_RETURN_IF_ERROR(WriteControllerAddress(options_.run_dir, address));
+  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(address, token_));
+  stub_ = v1::ControllerService::NewStub(channel);
+  MANTA_ASSIGN_OR_RETURN(node_, Child::Start(loop_, "manta-node", options_.bin_dir / "manta-node",
+                                             {"--controller", address, "--token-file", (options_.run_dir / "token").string(),
+                                              "--parent-pid", absl::StrCat(getpid())},
+                                             options_.run_dir / "logs" / "node.log"));
+  return absl::OkStatus();
+}
+
+// Shows the run's events until its last. Where the stream breaks, the reason is looked for in the children.
+Task<absl::Status> Job::Follow() {
+  auto stream = rpc::OpenStream(loop_, stub_->async(), &rpc::AsyncOf<v1::ControllerService>::WatchRun, v1::WatchRunRequest(),
+                                {.deadline = kLongestRun, .cancel = give_up_.token()});
+  while (true) {
+    absl::StatusOr<std::optional<v1::RunEvent>> event = co_await stream.Next();
+    if (event.ok() && event->has_value() && !(*event)->has_ended()) {
+      view_.Show(**event);
+      continue;
+    }
+    view_.Clear();
+    if (event.ok() && event->has_value()) {
+      run_ended_ = true;
+      summary_ = (*event)->ended().summary();
+      checkpoint_ = (*event)->ended().checkpoint();
+      co_return FromProto((*event)->ended().status());
+    }
+    // A controller that dies takes the stream with it, a moment before its exit can be seen.
+    if (co_await controller_->WaitEnded(absl::Seconds(1))) co_return controller_->DeathStatus();
+    if (!event.ok()) co_return Annotate(event.status(), "the connection to manta-controller broke");
+    co_return absl::InternalError("manta-controller ended the run without saying how");
+  }
+}
+
+// In order: the controller ends by itself once its run has, and tells the node agent to. Then with signals.
+Task<void> Job::EndChildren() {
+  if (controller_ != nullptr && !run_ended_) controller_->Signal(SIGTERM);
+  for (const auto& [child, first_signal] : {std::pair<Child*, int>{controller_.get(), SIGTERM}, {node_.get(), SIGTERM}}) {
+    if (child == nullptr) continue;
+    if (co_await child->WaitEnded(kOrderlyEnd)) continue;
+    child->Signal(first_signal);
+    if (co_await child->WaitEnded(absl::Seconds(2))) continue;
+    child->Signal(SIGKILL);
+    co_await child->WaitEnded(absl::Seconds(2));
+  }
+}
+
+void Job::OnSignal() {
+  ++signals_seen_;
+  view_.Clear();
+  if (signals_seen_ == 1) {
+    std::fprintf(stderr, "manta: stopping the run (again to end it at once)\n");
+    AskToStop("interrupted");
+    // Should the controller not answer, its end is brought about by signals.
+    loop_.RunAfter(kOrderlyEnd, [this] { give_up_.Cancel(absl::CancelledError("interrupted")); });
+    return;
+  }
+  if (controller_ != nullptr) controller_->Signal(signals_seen_ == 2 ? SIGTERM : SIGKILL);
+  if (node_ != nullptr) node_->Signal(signals_seen_ == 2 ? SIGTERM : SIGKILL);
+  give_up_.Cancel(absl::CancelledError("interrupted"));
+}
+
+void Job::AskToStop(const std::string& reason) {
+  if (stub_ == nullptr) {
+    if (controller_ != nullptr) controller_->Signal(SIGTERM);
+    return;
+  }
+  v1::StopRunRequest request;
+  request.set_reason(reason);
+  Spawn(loop_,
+        rpc::Call(loop_, stub_->async(), &rpc::AsyncOf<v1::ControllerService>::StopRun, request, {.deadline = absl::Seconds(2)}),
+        [this](const absl::StatusOr<v1::StopRunReply>& reply) {
+          if (!reply.ok() && controller_ != nullptr) controller_->Signal(SIGTERM);
+        });
+}
+
+}  // namespace manta::cli

@@ -1,0 +1,58 @@
+// A run on this machine: a controller and a node agent as children, followed to its end.
+//
+// Whatever happens (the run ends, Ctrl-C, a child is killed), when Run returns both children have ended; they see to it
+// that the workers have, too. Nothing waits without a deadline.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <string>
+
+#include "absl/status/status.h"
+#include "common/base/event_loop.h"
+#include "common/base/task.h"
+#include "controller/cli/child.h"
+#include "controller/cli/terminal.h"
+#include "manta/v1/controller.grpc.pb.h"
+
+namespace manta::cli {
+
+struct JobOptions {
+  std::filesystem::path bin_dir;
+  std::filesystem::path run_dir;
+  std::filesystem::path config_path;
+};
+
+class Job {
+ public:
+  explicit Job(JobOptions options);
+  ~Job();
+
+  // Blocks until the run is over. SIGINT and SIGTERM must be blocked in every thread; they are taken here: the first
+  // stops the run in order, the second at once.
+  absl::Status Run();
+
+  const std::string& summary() const { return summary_; }
+  const std::string& checkpoint() const { return checkpoint_; }
+
+ private:
+  Task<absl::Status> Drive();
+  absl::Status StartNode(const std::string& address);
+  Task<absl::Status> Follow();
+  Task<void> EndChildren();
+  void OnSignal();
+  void AskToStop(const std::string& reason);
+
+  const JobOptions options_;
+  EventLoop loop_;
+  ProgressView view_;
+  std::string token_;
+  std::unique_ptr<Child> controller_, node_;
+  std::unique_ptr<v1::ControllerService::Stub> stub_;
+  CancelSource give_up_;  // cancelled when waiting longer is of no use
+  int signals_seen_ = 0;
+  bool run_ended_ = false;
+  std::string summary_, checkpoint_;
+};
+
+}  // namespace manta::cli

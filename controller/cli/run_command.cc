@@ -1,0 +1,57 @@
+#include "controller/cli/run_command.h"
+
+#include <cstdio>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/config/run_config.h"
+#include "common/config/tree.h"
+#include "controller/cli/check.h"
+#include "controller/cli/child.h"
+#include "controller/cli/job.h"
+#include "controller/cli/run_dir.h"
+#include "controller/cli/terminal.h"
+
+namespace manta::cli {
+namespace {
+
+absl::Status RunJob(const config::Tree& tree, const config::RunConfig& run, const RunOptions& options) {
+  MANTA_ASSIGN_OR_RETURN(const std::filesystem::path run_dir, MakeRunDir(run.logger.log_dir));
+  std::printf("run folder: %s\n", run_dir.c_str());
+  std::fflush(stdout);
+  MANTA_ASSIGN_OR_RETURN(const std::filesystem::path config_path, WriteResolvedConfig(run_dir, tree, run, options.command_line));
+  Job job({.bin_dir = BinDir(), .run_dir = run_dir, .config_path = config_path});
+  absl::Status status = job.Run();
+  if (!job.summary().empty()) {
+    std::printf("%s%s", job.summary().c_str(), job.summary().back() == '\n' ? "" : "\n");
+  }
+  if (!job.checkpoint().empty()) std::printf("checkpoint: %s\n", job.checkpoint().c_str());
+  if (!status.ok()) std::fprintf(stderr, "manta: logs are in %s\n", (run_dir / "logs").c_str());
+  std::fflush(stdout);
+  return status;
+}
+
+absl::Status RunAll(const RunOptions& options) {
+  MANTA_ASSIGN_OR_RETURN(const config::Tree tree, config::LoadTree(options.config, options.overrides));
+  MANTA_ASSIGN_OR_RETURN(const config::RunConfig run, config::ParseRunConfig(tree));
+  if (options.must_be_eval && run.algorithm != config::Algorithm::kEval) {
+    return UserError(absl::StrCat(options.config, ": has the tree '", config::AlgorithmName(run.algorithm),
+                                  "', expected 'eval'; `manta run` runs it"));
+  }
+  if (options.print_config) {
+    std::printf("%s", tree.ToYaml().c_str());
+    return absl::OkStatus();
+  }
+  for (const std::string& warning : run.warnings) PrintWarning(warning);
+  MANTA_RETURN_IF_ERROR(CheckRun(tree, run));
+  if (!options.check_only) return RunJob(tree, run, options);
+  std::printf("%s: a valid %s configuration; model, tokenizer and datasets are readable\n", options.config.c_str(),
+              config::AlgorithmName(run.algorithm));
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+int Run(const RunOptions& options) { return PrintError(RunAll(options)); }
+
+}  // namespace manta::cli

@@ -1,0 +1,25 @@
+// `manta run` and `manta eval`: from a configuration to the end of its run. `manta status`: what a run does now.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace manta::cli {
+
+struct RunOptions {
+  std::string config;
+  std::vector<std::string> overrides;
+  bool check_only = false;    // look at everything that would be read, start nothing
+  bool print_config = false;  // print the resolved configuration, start nothing
+  bool must_be_eval = false;
+  std::string command_line;
+};
+
+// Returns the exit code: 0 done, 1 failed or interrupted, 64 the configuration or something that it names is wrong,
+// 69 a process died.
+int Run(const RunOptions& options);
+
+// `run_dir`: a run's folder, or a logger.log_dir with `latest` in it.
+int Status(const std::string& run_dir);
+
+}  // namespace manta::cli
