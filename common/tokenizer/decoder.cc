@@ -1,7 +1,7 @@
 #include "common/tokenizer/decoder.h"
 
 #include <algorithm>
-#include <cstdlib>
+#include <cctype>
 #include <optional>
 
 #include "common/base/status.h"
@@ -35,18 +35,6 @@ class ByteLevel : public DecoderStep {
   }
 };
 
-// "<0xE2>" -> 0xE2
-std::optional<char> ByteOfFallback(std::string_view token) {
-  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
-  int value = 0;
-  for (const char c : token.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return std::nullopt;
-    value = value * 16 + digit;
-  }
-  return static_cast<char>(value);
-}
-
 // A run of byte tokens is one text where it is UTF-8, else a U+FFFD for each byte.
 class ByteFallback : public DecoderStep {
  public:
@@ -63,7 +51,7 @@ class ByteFallback : public DecoderStep {
       run.clear();
     };
     for (std::string& token : *tokens) {
-      if (const auto byte = ByteOfFallback(token)) {
+      if (const auto byte = ByteOfFallbackToken(token)) {
         run.push_back(*byte);
         continue;
       }
@@ -137,19 +125,6 @@ class Metaspace : public DecoderStep {
   bool prepended_;
 };
 
-class SuffixToSpace : public DecoderStep {
- public:
-  explicit SuffixToSpace(std::string suffix) : suffix_(std::move(suffix)) {}
-  void Apply(std::vector<std::string>* tokens) const override {
-    for (size_t i = 0; i < tokens->size(); ++i) {
-      (*tokens)[i] = ReplaceAll((*tokens)[i], suffix_, i + 1 == tokens->size() ? "" : " ");
-    }
-  }
-
- private:
-  std::string suffix_;
-};
-
 absl::StatusOr<std::unique_ptr<const DecoderStep>> LoadReplace(const JsonNode& node) {
   MANTA_ASSIGN_OR_RETURN(const JsonNode pattern_node, node.Need("pattern"));
   MANTA_ASSIGN_OR_RETURN(Pattern pattern, Pattern::Load(pattern_node));
@@ -185,6 +160,16 @@ std::string BytesOfToken(std::string_view token) {
   return bytes.has_value() ? *std::move(bytes) : std::string(token);
 }
 
+std::optional<char> ByteOfFallbackToken(std::string_view token) {
+  if (token.size() != 6 || !token.starts_with("<0x") || token.back() != '>') return std::nullopt;
+  int value = 0;
+  for (const char c : token.substr(3, 2)) {
+    if (!std::isxdigit(static_cast<unsigned char>(c))) return std::nullopt;
+    value = value * 16 + (c <= '9' ? c - '0' : (c | 0x20) - 'a' + 10);
+  }
+  return static_cast<char>(value);
+}
+
 absl::Status Decoder::Add(const JsonNode& node) {
   MANTA_ASSIGN_OR_RETURN(const std::string type, node.Type());
   std::unique_ptr<const DecoderStep> step;
@@ -199,6 +184,7 @@ absl::Status Decoder::Add(const JsonNode& node) {
     step = std::make_unique<ByteLevel>();
   } else if (type == "ByteFallback") {
     step = std::make_unique<ByteFallback>();
+    byte_fallback_ = true;
   } else if (type == "Fuse") {
     step = std::make_unique<Fuse>();
   } else if (type == "Replace") {
@@ -207,10 +193,6 @@ absl::Status Decoder::Add(const JsonNode& node) {
     MANTA_ASSIGN_OR_RETURN(step, LoadStrip(node));
   } else if (type == "Metaspace") {
     MANTA_ASSIGN_OR_RETURN(step, LoadMetaspace(node));
-  } else if (type == "BPEDecoder") {
-    MANTA_ASSIGN_OR_RETURN(std::string suffix, node.StringOr("suffix", "</w>"));
-    if (suffix.empty()) return node.Error("an empty suffix is not supported");
-    step = std::make_unique<SuffixToSpace>(std::move(suffix));
   } else {
     return node.Error(StrCat("the decoder ", type, " is not supported"));
   }

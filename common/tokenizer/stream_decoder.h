@@ -1,9 +1,10 @@
 // StreamDecoder: text as its tokens arrive, never a part of a character.
 //
-// Push returns the text that has become certain; what may still be the beginning of a character is held back (at most four
-// tokens). The pieces together with Finish are what Tokenizer::Decode gives for all the ids, with one exception: where a
-// run of byte-fallback tokens turns out not to be UTF-8, Decode replaces the whole run, and the stream only what it had
-// not given out yet. Not thread-safe; keeps its tokenizer alive. Cannot fail.
+// Push returns the text that has become certain; what may still be the beginning of a character (at most three bytes) is
+// held back. The pieces together with Finish are what Tokenizer::Decode gives for all the ids, except where that goes back
+// on what has been given out: Decode replaces the whole of a run of byte-fallback tokens that turns out not to be UTF-8, the
+// stream only what comes after; and a decoder may strip the end of the whole text. Not thread-safe; keeps its tokenizer
+// alive. Cannot fail.
 #pragma once
 
 #include <cstdint>
@@ -26,14 +27,20 @@ class StreamDecoder {
   [[nodiscard]] std::string Finish();
 
  private:
-  std::string NewText(const std::string& text) const;
+  std::string PushBytes(const std::string& bytes);
+  std::string PushToken(int32_t id, bool hold_back);
+  std::string NewText() const;
 
   std::shared_ptr<const Tokenizer> tokenizer_;
   bool skip_special_tokens_;
-  // The last tokens whose text was given out (context: a decoder may strip a leading space), then those held back.
+  Tokenizer::Streaming kind_;
+  // kBytes: those held back. kByteFallback: those of the run of byte-fallback tokens that is going on.
+  std::string bytes_;
+  // Other kinds: the last tokens whose text was given out (what comes before decides whether a leading space is stripped),
+  // then those held back.
   std::vector<int32_t> window_;
-  size_t given_ = 0;         // tokens of `window_` whose text was given out
-  std::string given_text_;   // Decode of those
+  size_t given_ = 0;        // tokens of `window_` whose text was given out
+  std::string given_text_;  // Decode of those
 };
 
 }  // namespace manta::tokenizer

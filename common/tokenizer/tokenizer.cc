@@ -40,6 +40,12 @@ struct Tokenizer::Parts {
     const AddedToken* token = added.Find(id);
     return token != nullptr ? std::string_view(token->content) : model.TokenOf(id);
   }
+  // What decoding begins with; null where it leaves the id out.
+  std::string_view Written(int32_t id, bool skip_special_tokens) const {
+    const AddedToken* token = added.Find(id);
+    if (token == nullptr) return model.TokenOf(id);
+    return token->skipped && skip_special_tokens ? std::string_view() : std::string_view(token->written);
+  }
   std::optional<int32_t> IdOf(std::string_view text) const {
     const AddedToken* token = added.Find(text);
     return token != nullptr ? token->id : model.IdOf(text);
@@ -167,9 +173,7 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
   std::string bytes;
   std::vector<std::string> tokens;
   for (const int32_t id : ids) {
-    const AddedToken* added = parts_->added.Find(id);
-    if (skip_special_tokens && added != nullptr && added->skipped) continue;
-    const std::string_view token = added != nullptr ? std::string_view(added->written) : parts_->model.TokenOf(id);
+    const std::string_view token = parts_->Written(id, skip_special_tokens);
     if (token.data() == nullptr) continue;
     if (bytes_only) {
       bytes += BytesOfToken(token);
@@ -181,6 +185,23 @@ std::string Tokenizer::Decode(absl::Span<const int32_t> ids, bool skip_special_t
   std::string text;
   AppendLossyUtf8(bytes, &text);
   return text;
+}
+
+Tokenizer::Streaming Tokenizer::streaming() const {
+  if (parts_->decoder.byte_level_only()) return Streaming::kBytes;
+  return parts_->decoder.byte_fallback() ? Streaming::kByteFallback : Streaming::kOther;
+}
+
+bool Tokenizer::StreamBytes(int32_t id, bool skip_special_tokens, std::string* bytes) const {
+  bytes->clear();
+  const std::string_view token = parts_->Written(id, skip_special_tokens);
+  if (token.data() == nullptr) return false;
+  if (parts_->decoder.byte_level_only()) {
+    *bytes = BytesOfToken(token);
+  } else if (parts_->decoder.byte_fallback()) {
+    if (const auto byte = ByteOfFallbackToken(token)) bytes->push_back(*byte);
+  }
+  return true;
 }
 
 std::optional<int32_t> Tokenizer::IdOf(std::string_view token) const { return parts_->IdOf(token); }

@@ -61,7 +61,16 @@ class Tokenizer {
   [[nodiscard]] std::optional<int32_t> unk_id() const;
 
  private:
+  friend class StreamDecoder;
   struct Parts;
+
+  // How text comes from tokens, as far as streaming has to know: by bytes that may be parts of characters; by texts, among
+  // which runs of byte-fallback tokens; by texts otherwise.
+  enum class Streaming { kBytes, kByteFallback, kOther };
+  Streaming streaming() const;
+  // False where Decode leaves `id` out. `*bytes`: what the token stands for (kBytes), or the byte of a byte-fallback token,
+  // empty for others (kByteFallback).
+  bool StreamBytes(int32_t id, bool skip_special_tokens, std::string* bytes) const;
   explicit Tokenizer(std::unique_ptr<const Parts> parts);
 
   std::unique_ptr<const Parts> parts_;

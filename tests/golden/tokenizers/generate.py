@@ -164,6 +164,7 @@ def variants():
 
     llama = make(byte_spec, pre_tokenizer=sequence("pretokenizers", split(LLAMA3), byte_level()))
     llama["model"]["ignore_merges"] = True
+    llama["model"]["vocab"]["Ġzwölf".replace("ö", "Ã¶")] = len(llama["model"]["vocab"])  # no merges lead to it
     bos = token(llama, "<|begin_of_text|>", special=True)
     template = {"type": "TemplateProcessing",
                 "single": [{"SpecialToken": {"id": "<|begin_of_text|>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
@@ -171,8 +172,6 @@ def variants():
                 "special_tokens": {"<|begin_of_text|>": {"id": "<|begin_of_text|>", "ids": [bos], "tokens": ["<|begin_of_text|>"]}}}
     llama["post_processor"] = sequence("processors", {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False,
                                                       "use_regex": True}, template)
-    llama["model"]["vocab"]["Ġzwölf".replace("ö", "Ã¶")] = len(llama["model"]["vocab"]) + 1  # no merges lead to it
-    llama["added_tokens"][-1]["id"] = bos
     yield "byte_llama3", llama
 
     other = make(byte_spec, normalizer=sequence("normalizers", {"type": "NFKC"}, {"type": "Lowercase"}),
@@ -221,7 +220,7 @@ def variants():
     unfused = make(sp_spec, normalizer={"type": "NFKD"}, pre_tokenizer={"type": "WhitespaceSplit"}, decoder=None)
     unfused["model"] |= {"byte_fallback": False, "fuse_unk": False}
     yield "sp_unknown", unfused
-    dropped = make(sp_spec, normalizer=None, pre_tokenizer={"type": "Whitespace"}, decoder={"type": "BPEDecoder", "suffix": "e"})
+    dropped = make(sp_spec, normalizer=None, pre_tokenizer={"type": "Whitespace"}, decoder={"type": "Fuse"})
     dropped["model"] |= {"byte_fallback": False, "unk_token": None}
     yield "sp_dropped", dropped
     roberta = make(byte_spec, pre_tokenizer=byte_level(use_regex=True, add_prefix_space=True))
