@@ -67,6 +67,9 @@ class Collective {
   // queued on a stream.
   [[nodiscard]] virtual absl::Status Wait() { return absl::OkStatus(); }
 
+  // OK while every rank is there, as far as can be seen without waiting: for a rank that waits for something else.
+  [[nodiscard]] virtual absl::Status CheckPeers() = 0;
+
   // Ends the group: calls in progress return CANCELLED within 100 ms, here and on the other ranks. The first reason
   // stays.
   virtual void Abort(std::string_view reason) = 0;

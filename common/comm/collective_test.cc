@@ -208,8 +208,12 @@ TEST_P(CollectiveTest, AbortFromAnotherThread) {
 
 TEST_P(CollectiveTest, ARankThatLeavesIsNamed) {
   const std::vector<absl::Status> statuses = Run([&](Collective& c) -> absl::Status {
+    MANTA_RETURN_IF_ERROR(c.CheckPeers());
     MANTA_RETURN_IF_ERROR(c.Barrier());
-    return c.rank() == c.size() - 1 ? absl::OkStatus() : c.Barrier();
+    if (c.rank() == c.size() - 1) return absl::OkStatus();
+    const absl::Status status = c.Barrier();
+    EXPECT_EQ(c.CheckPeers(), status);
+    return status;
   });
   const absl::Status& first = statuses[0];
   EXPECT_TRUE(absl::IsUnavailable(first) || absl::IsCancelled(first)) << first;

@@ -27,6 +27,7 @@ class SelfCollective final : public CpuCollectiveBase {
   absl::Status Send(const void*, size_t, int to) override { return NoSuchRank(to); }
   absl::Status Recv(void*, size_t, int from) override { return NoSuchRank(from); }
   absl::Status Barrier() override { return Begin(); }
+  absl::Status CheckPeers() override { return error(); }
   void Abort(std::string_view reason) override {
     (void)Fail(absl::CancelledError(absl::StrCat("collective aborted: ", std::string(reason))));
   }

@@ -178,6 +178,16 @@ class SharedMemoryCollective final : public CpuCollectiveBase {
     return Take(box, data, bytes, from);
   }
 
+  absl::Status CheckPeers() override {
+    if (failed()) return error();
+    for (int r = 0; r < size(); ++r) {
+      if (r == rank()) continue;
+      if (Header(r).aborted.load(std::memory_order_acquire) != 0) return GiveUp(TheirReason(r));
+      if (PeerClosed(group_.peers[r])) return GiveUp(PeerGone(r, "its connection is closed"));
+    }
+    return absl::OkStatus();
+  }
+
   void Abort(std::string_view reason) override {
     (void)GiveUp(absl::CancelledError(absl::StrCat("collective aborted: ", std::string(reason))));
   }

@@ -154,6 +154,14 @@ class SocketCollective final : public CpuCollectiveBase {
     return Exchange(PointToPoint(bytes));
   }
 
+  absl::Status CheckPeers() override {
+    if (failed()) return error();
+    for (int r = 0; r < size(); ++r) {
+      if (r != rank() && PeerClosed(group_.peers[r])) return Fail(Lost(r));
+    }
+    return absl::OkStatus();
+  }
+
   void Abort(std::string_view reason) override {
     (void)Fail(absl::CancelledError(absl::StrCat("collective aborted: ", std::string(reason))));
     const uint64_t one = 1;
