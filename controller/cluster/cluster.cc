@@ -225,6 +225,9 @@ Task<absl::Status> Cluster::Impl::Explain(absl::Status status) {
 Cluster::Cluster(EventLoop& loop, ActorPort& actors, Options options)
     : impl_(std::make_unique<Impl>(loop, actors, std::move(options))) {}
 Cluster::~Cluster() = default;
+void Cluster::set_controller_address(const std::string& address) {
+  impl_->options_.controller_address = address;
+}
 
 Task<absl::StatusOr<std::shared_ptr<Group>>> Cluster::StartGroup(GroupSpec spec) {
   return impl_->StartGroup(std::move(spec));

@@ -65,6 +65,8 @@ class Cluster {
   ~Cluster();
   Cluster(const Cluster&) = delete;
   Cluster& operator=(const Cluster&) = delete;
+  // Once the controller listens, and before any group is started.
+  void set_controller_address(const std::string& address);
 
   // ---- What algorithms use
   // -------------------------------------------------------------------------------------------- Ready when every rank

@@ -69,7 +69,9 @@ void Cluster::Impl::NodeGone(const std::string& name, const std::string& reason)
     lost_nodes_[name] = reason;
     spdlog::error("node {} is lost: {}", name, reason);
   }
-  const auto last_lines = node::LastLinesOf(absl::StrCat(options_.run_dir, "/logs/node-", name, ".log"));
+  // The agent's own log, where it lies in this run's folder: `manta run` calls it node.log.
+  auto last_lines = node::LastLinesOf(absl::StrCat(options_.run_dir, "/logs/node-", name, ".log"));
+  if (last_lines.empty()) last_lines = node::LastLinesOf(absl::StrCat(options_.run_dir, "/logs/node.log"));
   const absl::Status lost = NodeLost(name, reason, last_lines);
   const auto groups = groups_;
   for (const auto& [role, record] : groups) {

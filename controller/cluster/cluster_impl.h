@@ -47,7 +47,7 @@ class Cluster::Impl {
 
   EventLoop& loop_;
   ActorPort& actors_;
-  const Options options_;
+  Options options_;
   std::map<std::string, NodeRecord> nodes_;
   std::map<std::string, std::string> lost_nodes_;               // and why
   std::map<std::string, std::shared_ptr<GroupRecord>> groups_;  // by role

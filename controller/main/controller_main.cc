@@ -1,0 +1,49 @@
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "common/base/status.h"
+#include "controller/main/run_controller.h"
+#include "spdlog/sinks/stdout_sinks.h"
+#include "spdlog/spdlog.h"
+
+namespace manta::controller {
+
+int ControllerMain(int argc, char** argv, Algorithm algorithm) {
+  ControllerOptions options;
+  std::string run_dir, config, token_file, bin_dir;
+  CLI::App app("The Manta controller: runs one configuration on the nodes that join it. `manta run` starts it.");
+  app.add_option("--run-dir", run_dir, "the run's folder, which exists")->required();
+  app.add_option("--config", config, "the resolved configuration (RUN_DIR/config.resolved.yaml)");
+  app.add_option("--token-file", token_file, "the job token (RUN_DIR/token)");
+  app.add_option("--listen", options.listen, "HOST:PORT to serve on; port 0: any");
+  app.add_option("--parent-pid", options.parent_pid, "stop the run when this process is gone");
+  app.add_option("--expected-nodes", options.expected_nodes, "how many nodes will join");
+  app.add_option("--bin-dir", bin_dir, "where the workers' executables lie (beside this one)");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : 64;
+  }
+  std::error_code error;
+  options.run_dir = std::filesystem::absolute(run_dir, error);
+  options.config_path = config.empty() ? options.run_dir / "config.resolved.yaml" : std::filesystem::path(config);
+  options.token_file = token_file.empty() ? options.run_dir / "token" : std::filesystem::absolute(token_file, error);
+  options.bin_dir = bin_dir.empty() ? std::filesystem::read_symlink("/proc/self/exe", error).parent_path()
+                                    : std::filesystem::path(bin_dir);
+  auto logger = std::make_shared<spdlog::logger>("controller", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l: %v");
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+
+  const absl::Status status = RunController(std::move(options), std::move(algorithm));
+  if (!status.ok()) std::fprintf(stderr, "manta-controller: error: %s\n", std::string(status.message()).c_str());
+  std::fflush(stderr);
+  std::fflush(stdout);
+  _exit(ExitCode(status));  // see RunController: what is left is not to be destroyed
+}
+
+}  // namespace manta::controller
