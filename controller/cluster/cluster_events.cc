@@ -183,7 +183,8 @@ void Cluster::Impl::FailGroup(GroupRecord& record, ActorRecord& actor, const abs
   if (record.stopping || !record.failure.ok()) return;
   record.failure = status;
   spdlog::error("group {} has failed: {}", record.group->role(), std::string(status.message()));
-  for (const std::string& line : GetErrorInfo(status).last_lines()) spdlog::error("  | {}", line);
+  const v1::ErrorInfo info = GetErrorInfo(status);  // outlives the loop over its lines
+  for (const std::string& line : info.last_lines()) spdlog::error("  | {}", line);
   v1::PeerLostRequest lost;
   lost.set_epoch(actor.epoch);
   lost.set_rank(actor.identity.rank);

@@ -64,7 +64,8 @@ void RunEvents::Ended(const absl::Status& status, const std::string& checkpoint,
     spdlog::info("the run has ended");
   } else {
     spdlog::error("the run has failed: {}", std::string(status.message()));
-    for (const std::string& line : GetErrorInfo(status).last_lines()) spdlog::error("  | {}", line);
+    const v1::ErrorInfo info = GetErrorInfo(status);  // outlives the loop over its lines
+    for (const std::string& line : info.last_lines()) spdlog::error("  | {}", line);
   }
   v1::RunEnded* event = Add()->mutable_ended();
   *event->mutable_status() = ToProto(status);
