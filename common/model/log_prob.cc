@@ -7,6 +7,7 @@
 
 #include "common/base/status.h"
 #include "common/base/strings.h"
+#include "common/kernels/rows.h"
 #include "common/model/catch_aten.h"
 #include "common/model/compute.h"
 
@@ -43,6 +44,11 @@ at::Tensor RowEntropy(const at::Tensor& log_p) {
   return -(log_p.exp() * log_p.masked_fill(log_p == kMinusInfinity, 0)).sum(-1);
 }
 
+// Whether the row kernels take a chunk: float32 on the CPU, and no filter.
+bool UseRowKernels(const at::Tensor& hidden, const LogProbOptions& options, int64_t vocab) {
+  return compute::UseKernels(hidden) && options.top_p >= 1 && (options.top_k == 0 || options.top_k >= vocab);
+}
+
 int64_t ChunkRows(const LogProbOptions& options, int64_t vocab) {
   return std::max<int64_t>(1, options.chunk_bytes / (vocab * static_cast<int64_t>(sizeof(float))));
 }
@@ -54,13 +60,24 @@ struct TokenLogProbsFunction : torch::autograd::Function<TokenLogProbsFunction> 
     const at::ScalarType wide = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     at::Tensor log_probs = at::empty({rows}, hidden.options().dtype(wide));
     at::Tensor entropy = options.entropy ? at::empty_like(log_probs) : at::zeros({0}, log_probs.options());
+    const bool kernel = UseRowKernels(hidden, options, value.size(0));
+    at::Tensor lse = at::empty({kernel ? rows : 0}, log_probs.options());
+    const at::Tensor ids = targets.contiguous();
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t n = std::min(step, rows - begin);
+      if (kernel) {
+        const at::Tensor logits = compute::Linear(hidden.narrow(0, begin, n), head, {});
+        kernels::LogSoftmaxGather(n, logits.size(1), logits.const_data_ptr<float>(),
+                                  static_cast<float>(options.temperature), ids.const_data_ptr<int64_t>() + begin,
+                                  log_probs.data_ptr<float>() + begin, lse.data_ptr<float>() + begin,
+                                  options.entropy ? entropy.data_ptr<float>() + begin : nullptr);
+        continue;
+      }
       const at::Tensor log_p = at::log_softmax(ChunkLogits(hidden.narrow(0, begin, n), head, options), -1);
       log_probs.narrow(0, begin, n).copy_(log_p.gather(1, targets.narrow(0, begin, n).unsqueeze(1)).squeeze(1));
       if (options.entropy) entropy.narrow(0, begin, n).copy_(RowEntropy(log_p));
     }
-    ctx->save_for_backward({hidden, value, targets});
+    ctx->save_for_backward({hidden, value, ids, lse, entropy.detach().clone()});
     if (head.grad.defined()) ctx->saved_data["grad"] = head.grad;
     ctx->saved_data["filters"] =
         std::vector<double>{options.temperature, static_cast<double>(options.top_k), options.top_p};
@@ -83,10 +100,26 @@ struct TokenLogProbsFunction : torch::autograd::Function<TokenLogProbsFunction> 
     options.chunk_bytes = ctx->saved_data["chunk_bytes"].toInt();
     const auto grad = ctx->saved_data.find("grad");
     const int64_t rows = hidden.size(0), step = ChunkRows(options, head.value.size(0));
+    const bool kernel = UseRowKernels(hidden, options, head.value.size(0));
+    const at::Tensor d_log_probs = grads[0].defined() ? grads[0].contiguous() : at::Tensor();
+    const at::Tensor d_entropy = options.entropy ? grads[1].contiguous() : at::Tensor();
     at::Tensor d_hidden = ctx->needs_input_grad(0) ? at::empty_like(hidden) : at::Tensor();
     for (int64_t begin = 0; begin < rows; begin += step) {
       const int64_t n = std::min(step, rows - begin);
       const at::Tensor rows_hidden = hidden.narrow(0, begin, n);
+      if (kernel) {
+        const at::Tensor d = compute::Linear(rows_hidden, head, {});
+        const auto at_row = [begin](const at::Tensor& x) {
+          return x.defined() ? x.const_data_ptr<float>() + begin : nullptr;
+        };
+        kernels::LogSoftmaxGatherBackward(n, d.size(1), d.data_ptr<float>(), static_cast<float>(options.temperature),
+                                          targets.const_data_ptr<int64_t>() + begin, at_row(saved[3]),
+                                          options.entropy ? at_row(saved[4]) : nullptr, at_row(d_log_probs),
+                                          at_row(d_entropy));
+        if (d_hidden.defined()) d_hidden.narrow(0, begin, n).copy_(compute::LinearInputGradient(d, head.value));
+        if (grad != ctx->saved_data.end()) compute::AddWeightGradient(d, rows_hidden, grad->second.toTensor());
+        continue;
+      }
       const at::Tensor log_p = at::log_softmax(ChunkLogits(rows_hidden, head, options), -1);
       const at::Tensor target = targets.narrow(0, begin, n).unsqueeze(1);
       const at::Tensor p = log_p.exp();

@@ -1,5 +1,10 @@
 #include "common/model/packed_attention.h"
 
+#include <torch/csrc/autograd/custom_function.h>
+
+#include "common/kernels/attention.h"
+#include "common/model/compute.h"
+
 namespace manta::model {
 namespace {
 
@@ -19,16 +24,54 @@ at::Tensor AttendSequence(const AttentionSpec& spec, const at::Tensor& q, const 
   return out.squeeze(0).transpose(0, 1).contiguous();
 }
 
+// All sequences through the CPU kernel.
+struct KernelAttention : torch::autograd::Function<KernelAttention> {
+  using Context = torch::autograd::AutogradContext;
+  static kernels::AttentionShape Shape(const at::Tensor& q, const at::Tensor& k, double scale, int64_t window) {
+    return {q.size(1), k.size(1), q.size(2), static_cast<float>(scale), window};
+  }
+  static at::Tensor forward(Context* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const AttentionSpec& spec, const std::vector<int64_t>& cu_seqlens) {
+    at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), q.size(1)}, q.options());
+    kernels::AttentionForward(Shape(q, k, spec.scale, spec.window), cu_seqlens.data(),
+                              static_cast<int64_t>(cu_seqlens.size()) - 1, q.const_data_ptr<float>(),
+                              k.const_data_ptr<float>(), v.const_data_ptr<float>(), out.data_ptr<float>(),
+                              lse.data_ptr<float>());
+    ctx->save_for_backward({q, k, v, out, lse});
+    ctx->saved_data["cu_seqlens"] = cu_seqlens;
+    ctx->saved_data["scale"] = spec.scale;
+    ctx->saved_data["window"] = spec.window;
+    return out;
+  }
+  static torch::autograd::variable_list backward(Context* ctx, torch::autograd::variable_list grads) {
+    const torch::autograd::variable_list saved = ctx->get_saved_variables();
+    const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], d_out = grads[0].contiguous();
+    const std::vector<int64_t> cu_seqlens = ctx->saved_data["cu_seqlens"].toIntVector();
+    at::Tensor d_q = at::empty_like(q), d_k = at::empty_like(k), d_v = at::empty_like(v);
+    kernels::AttentionBackward(
+        Shape(q, k, ctx->saved_data["scale"].toDouble(), ctx->saved_data["window"].toInt()), cu_seqlens.data(),
+        static_cast<int64_t>(cu_seqlens.size()) - 1, q.const_data_ptr<float>(), k.const_data_ptr<float>(),
+        v.const_data_ptr<float>(), saved[3].const_data_ptr<float>(), saved[4].const_data_ptr<float>(),
+        d_out.const_data_ptr<float>(), d_q.data_ptr<float>(), d_k.data_ptr<float>(), d_v.data_ptr<float>());
+    return {d_q, d_k, d_v, at::Tensor(), at::Tensor()};
+  }
+};
+
 }  // namespace
 
 at::Tensor PackedAttention::Attend(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v) {
   TORCH_CHECK(!cu_seqlens_.empty() && cu_seqlens_.front() == 0 && cu_seqlens_.back() == q.size(0),
               "cu_seqlens must run from 0 to the number of tokens, ", q.size(0));
+  for (size_t s = 0; s + 1 < cu_seqlens_.size(); ++s) {
+    TORCH_CHECK(cu_seqlens_[s] <= cu_seqlens_[s + 1], "cu_seqlens must not fall");
+  }
+  if (compute::UseKernels(q)) {
+    return KernelAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), spec, cu_seqlens_);
+  }
   std::vector<at::Tensor> outputs;
   for (size_t s = 0; s + 1 < cu_seqlens_.size(); ++s) {
     const int64_t begin = cu_seqlens_[s], length = cu_seqlens_[s + 1] - begin;
-    TORCH_CHECK(length >= 0, "cu_seqlens must not fall");
     if (length == 0) continue;
     outputs.push_back(
         AttendSequence(spec, q.narrow(0, begin, length), k.narrow(0, begin, length), v.narrow(0, begin, length)));

@@ -6,6 +6,7 @@
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "common/base/strings.h"
+#include "common/kernels/gemm.h"
 #include "common/model/catch_aten.h"
 #include "common/model/rotary.h"
 
@@ -156,6 +157,18 @@ void Parameters::PackForInference() {
   ValuesChanged();
 }
 
-void Parameters::ValuesChanged() {}
+void Parameters::ValuesChanged() {
+  const bool pack = state_->pack && device().is_cpu() && dtype() == at::kFloat;
+  const auto repack = [pack](Weight& weight) {
+    weight.packed = nullptr;
+    if (!pack || !weight.defined()) return;
+    weight.packed = std::make_shared<kernels::PackedWeight>(weight.value.const_data_ptr<float>(), weight.value.size(0),
+                                                            weight.value.size(1));
+  };
+  for (LayerWeights& layer : state_->weights.layers) {
+    for (Weight* weight : {&layer.qkv, &layer.o, &layer.gate_up, &layer.down}) repack(*weight);
+  }
+  repack(state_->weights.lm_head);
+}
 
 }  // namespace manta::model

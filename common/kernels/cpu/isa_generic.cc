@@ -1,0 +1,16 @@
+// The kernels for one instruction set: this file's compile options choose it.
+#include "common/kernels/cpu/attention_impl.h"
+#include "common/kernels/cpu/gemm_impl.h"
+#include "common/kernels/cpu/rows_impl.h"
+#include "common/kernels/cpu/table.h"
+
+namespace manta::kernels::cpu {
+
+const Table& GenericTable() {
+  static const Table table = {GemmColumns,      PackPanel,         AttentionForwardHead, AttentionBackwardHead,
+                              ::RmsNormForward, ::RmsNormBackward, SplitForward,         SplitBackward,
+                              ::SiluMulForward, ::SiluMulBackward, ::LogSoftmaxGather,   ::LogSoftmaxGatherBackward};
+  return table;
+}
+
+}  // namespace manta::kernels::cpu
