@@ -107,7 +107,7 @@ class StripAccents : public NormalizerStep {
     const CharTable& chars = CharTable::Get();
     for (const char* p = text.data(); p < text.data() + text.size();) {
       const DecodedChar next = DecodeChar(p);
-      if ((chars[next.c] & kNonSpacing) == 0) out->append(p, static_cast<size_t>(next.length));
+      if ((chars[next.c] & kMark) == 0) out->append(p, static_cast<size_t>(next.length));
       p += next.length;
     }
     return out->size() != text.size();

@@ -6,9 +6,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/base/strings.h"
 #include "common/tokenizer/unicode.h"
+#include "common/tokenizer/unicode_news.h"
 
 namespace manta::tokenizer {
 namespace {
@@ -19,12 +21,31 @@ constexpr std::string_view kSpaceSet =
 constexpr std::string_view kNotSpaceSet =
     R"(\x{0}-\x08\x0E-\x1F\x21-\x{84}\x{86}-\x{9F}\x{A1}-\x{167F}\x{1681}-\x{1FFF}\x{200B}-\x{2027}\x{202A}-\x{202E})"
     R"(\x{2030}-\x{205E}\x{2060}-\x{2FFF}\x{3001}-\x{10FFFF})";
-constexpr std::string_view kWordSet =
-    R"(\p{L}\p{M}\p{Nd}\p{Nl}\p{Pc}\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE}\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169})"
-    R"(\x{1F170}-\x{1F189})";
+// Oniguruma takes these for \w, but not where it stands within [...].
+constexpr std::string_view kLatin1Numbers = R"(\x{B2}\x{B3}\x{B9}\x{BC}-\x{BE})";
+// Not of the categories that \w is made of, and yet of \w.
+constexpr std::string_view kOtherWordSet =
+    R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
 constexpr std::string_view kHexSet = "0-9A-Fa-f";
 
 bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+
+// What stands within [...] for \p{name}, with the characters that are newer than PCRE2.
+std::string CategorySet(std::string_view name) {
+  std::string set = StrCat("\\p{", name, "}");
+  if (name.empty() || name.size() > 2) return set;
+  for (const AssignedRange& range : kNewlyAssigned) {
+    if (!std::string_view(range.category, 2).starts_with(name)) continue;
+    set += absl::StrFormat("\\x{%X}-\\x{%X}", static_cast<uint32_t>(range.first), static_cast<uint32_t>(range.last));
+  }
+  return set;
+}
+
+const std::string& WordSet() {
+  static const std::string* set = new std::string(StrCat(CategorySet("L"), CategorySet("M"), CategorySet("Nd"),
+                                                         CategorySet("Nl"), CategorySet("Pc"), kOtherWordSet));
+  return *set;
+}
 
 // What the escape \c stands for in the other dialect, `in_set` where it stands within [...]; nothing where it is the same.
 absl::StatusOr<std::optional<std::string>> TranslateEscape(char c, bool in_set) {
@@ -33,12 +54,16 @@ absl::StatusOr<std::optional<std::string>> TranslateEscape(char c, bool in_set) 
   };
   switch (c) {
     case 's': return set(kSpaceSet, false);
-    case 'w': return set(kWordSet, false);
+    case 'w': return in_set ? WordSet() : StrCat("[", WordSet(), kLatin1Numbers, "]");
+    case 'd': return set(CategorySet("Nd"), false);
     case 'h': return set(kHexSet, false);
     case 'S': return in_set ? std::string(kNotSpaceSet) : set(kSpaceSet, true);
     case 'W':
       if (in_set) return UserError("\\W within [...] is not supported");
-      return set(kWordSet, true);
+      return StrCat("[^", WordSet(), kLatin1Numbers, "]");
+    case 'D':
+      if (in_set) return std::nullopt;
+      return set(CategorySet("Nd"), true);
     case 'H':
       if (in_set) return UserError("\\H within [...] is not supported");
       return set(kHexSet, true);
@@ -76,10 +101,27 @@ class Translator {
       at_ += 6;
       return absl::OkStatus();
     }
+    if ((c == 'p' || c == 'P') && Category(c == 'P', in_set)) return absl::OkStatus();
     MANTA_ASSIGN_OR_RETURN(const std::optional<std::string> translated, TranslateEscape(c, in_set));
     out_ += translated.has_value() ? *translated : std::string(in_.substr(at_, 2));
     at_ += 2;
     return absl::OkStatus();
+  }
+
+  // \p{Lu} and \P{Lu}, and \p{^Lu}. False where it is to be left as it is.
+  bool Category(bool negated, bool in_set) {
+    const size_t end = in_.find('}', at_);
+    if (in_.substr(at_ + 2, 1) != "{" || end == in_.npos) return false;
+    std::string_view name = in_.substr(at_ + 3, end - at_ - 3);
+    if (name.starts_with('^')) {
+      negated = !negated;
+      name.remove_prefix(1);
+    }
+    if (negated && in_set) return false;
+    const std::string set = CategorySet(name);
+    out_ += in_set ? set : StrCat(negated ? "[^" : "[", set, "]");
+    at_ = end + 1;
+    return true;
   }
 
   absl::Status Set() {

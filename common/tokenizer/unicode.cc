@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 
+#include "common/tokenizer/unicode_news.h"
 #include "simdjson.h"
 
 namespace manta::tokenizer {
@@ -17,26 +18,6 @@ constexpr char32_t kNumCodePoints = 0x110000;
 struct ClassRange {
   char32_t first, last;
   CharClass kind;
-};
-
-// Assigned in Unicode 15.1 and 16.0; utf8proc 2.8 knows 15.0. Redundant with a newer one.
-constexpr ClassRange kNewerThanUtf8proc[] = {
-    {0x1C89, 0x1C8A, kLetter}, {0xA7CB, 0xA7CD, kLetter}, {0xA7DA, 0xA7DC, kLetter}, {0x105C0, 0x105F3, kLetter},
-    {0x10D4A, 0x10D65, kLetter}, {0x10D6F, 0x10D85, kLetter}, {0x10EC2, 0x10EC4, kLetter},
-    {0x11380, 0x11389, kLetter}, {0x1138B, 0x1138B, kLetter}, {0x1138E, 0x1138E, kLetter},
-    {0x11390, 0x113B5, kLetter}, {0x113B7, 0x113B7, kLetter}, {0x113D1, 0x113D1, kLetter},
-    {0x113D3, 0x113D3, kLetter}, {0x11BC0, 0x11BE0, kLetter}, {0x13460, 0x143FA, kLetter},
-    {0x16100, 0x1611D, kLetter}, {0x16D40, 0x16D6C, kLetter}, {0x18CFF, 0x18CFF, kLetter},
-    {0x1E5D0, 0x1E5ED, kLetter}, {0x1E5F0, 0x1E5F0, kLetter}, {0x2EBF0, 0x2EE5D, kLetter},
-    {0x10D40, 0x10D49, kNumber}, {0x116D0, 0x116E3, kNumber}, {0x11BF0, 0x11BF9, kNumber},
-    {0x16130, 0x16139, kNumber}, {0x16D70, 0x16D79, kNumber}, {0x1CCF0, 0x1CCF9, kNumber},
-    {0x1E5F1, 0x1E5FA, kNumber}, {0x1B4E, 0x1B4F, kPunctuation}, {0x1B7F, 0x1B7F, kPunctuation},
-    {0x10D6E, 0x10D6E, kPunctuation}, {0x113D4, 0x113D5, kPunctuation}, {0x113D7, 0x113D8, kPunctuation},
-    {0x11BE1, 0x11BE1, kPunctuation}, {0x16D6D, 0x16D6F, kPunctuation}, {0x1E5FF, 0x1E5FF, kPunctuation},
-    {0x897, 0x897, kMark}, {0x10D69, 0x10D6D, kMark}, {0x10EFC, 0x10EFC, kMark}, {0x113B8, 0x113C0, kMark},
-    {0x113C2, 0x113C2, kMark}, {0x113C5, 0x113C5, kMark}, {0x113C7, 0x113CA, kMark}, {0x113CC, 0x113D0, kMark},
-    {0x113D2, 0x113D2, kMark}, {0x113E1, 0x113E2, kMark}, {0x11F5A, 0x11F5A, kMark}, {0x1611E, 0x1612F, kMark},
-    {0x1E5EE, 0x1E5EF, kMark},
 };
 
 constexpr ClassRange kSpaces[] = {
@@ -51,35 +32,15 @@ constexpr ClassRange kOtherWords[] = {
     {0x1F170, 0x1F189, kWord}, {0x200C, 0x200D, kWord},
 };
 
-uint8_t FromCategory(utf8proc_category_t category) {
-  switch (category) {
-    case UTF8PROC_CATEGORY_LU:
-    case UTF8PROC_CATEGORY_LL:
-    case UTF8PROC_CATEGORY_LT:
-    case UTF8PROC_CATEGORY_LM:
-    case UTF8PROC_CATEGORY_LO:
-      return kLetter | kWord;
-    case UTF8PROC_CATEGORY_MN:
-      return kMark | kNonSpacing | kWord;
-    case UTF8PROC_CATEGORY_MC:
-    case UTF8PROC_CATEGORY_ME:
-      return kMark | kWord;
-    case UTF8PROC_CATEGORY_ND:
-    case UTF8PROC_CATEGORY_NL:
-      return kNumber | kWord;
-    case UTF8PROC_CATEGORY_NO:
-      return kNumber;
-    case UTF8PROC_CATEGORY_PC:
-      return kPunctuation | kWord;
-    case UTF8PROC_CATEGORY_PD:
-    case UTF8PROC_CATEGORY_PS:
-    case UTF8PROC_CATEGORY_PE:
-    case UTF8PROC_CATEGORY_PI:
-    case UTF8PROC_CATEGORY_PF:
-    case UTF8PROC_CATEGORY_PO:
-      return kPunctuation;
-    default:
-      return 0;
+// From a general category, "Lu".
+uint8_t FromCategory(const char* category) {
+  const std::string_view name(category, 2);
+  switch (name[0]) {
+    case 'L': return kLetter | kWord;
+    case 'M': return kMark | kWord;
+    case 'N': return name == "No" ? kNumber : kNumber | kWord;
+    case 'P': return name == "Pc" ? kPunctuation | kWord : kPunctuation;
+    default: return 0;
   }
 }
 
@@ -120,14 +81,11 @@ CharTable::CharTable() {
   for (char32_t c = 0; c < kNumCodePoints; ++c) {
     if (IsSurrogate(c)) continue;
     const utf8proc_property_t& property = *utf8proc_get_property(static_cast<utf8proc_int32_t>(c));
-    flat[c] = FromCategory(static_cast<utf8proc_category_t>(property.category));
+    flat[c] = FromCategory(utf8proc_category_string(static_cast<utf8proc_int32_t>(c)));
     if (property.combining_class == 0 && !seconds->test(c) && SameInNfc(c, property)) flat[c] |= kNfcInert;
   }
-  for (const ClassRange& range : kNewerThanUtf8proc) {
-    for (char32_t c = range.first; c <= range.last; ++c) {
-      flat[c] |= range.kind;
-      if (range.kind != kPunctuation) flat[c] |= kWord;
-    }
+  for (const AssignedRange& range : kNewlyAssigned) {
+    for (char32_t c = range.first; c <= range.last; ++c) flat[c] |= FromCategory(range.category);
   }
   for (const ClassRange& range : kSpaces) {
     for (char32_t c = range.first; c <= range.last; ++c) flat[c] |= kSpace;

@@ -19,9 +19,8 @@ enum CharClass : uint8_t {
   kSpace = 4,        // White_Space, which is \s
   kPunctuation = 8,  // \p{P}
   kMark = 16,        // \p{M}
-  kNonSpacing = 32,  // \p{Mn}
-  kWord = 64,        // \w as UTS 18 has it
-  kNfcInert = 128,   // in NFC as it stands, starts a new group, never joins what stands before
+  kWord = 32,        // \w as UTS 18 has it
+  kNfcInert = 64,    // in NFC as it stands, starts a new group, never joins what stands before
 };
 
 class CharTable {

@@ -246,7 +246,7 @@ def main():
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     if args.data is None:
-        make_repository_set(args.cases or 24)
+        make_repository_set(args.cases or 12)
         return
     args.out.mkdir(parents=True, exist_ok=True)
     for path in sorted(args.data.glob("*/tokenizer.json")):
