@@ -1,0 +1,45 @@
+#!/usr/bin/env bash
+# Runs on a GPU machine what bundle.sh packed: prints a line for each check, `PASS name` or `FAIL name`, and `FIGURE ...`
+# lines; the whole output of each goes to $OUT (or ./out). Exit code 0 where nothing failed.
+#
+#   bash .bundle/run.sh [kernels] [nccl] [models] [bench] [quickstart]      default: all of them
+set -uo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+out=${OUT:-$PWD/out}; mkdir -p "$out"
+what=" ${*:-kernels nccl models bench quickstart} "
+export MANTA_REQUIRE_GPU=1
+failed=0
+wants() { [[ $what == *" $1 "* ]]; }
+run() { ./with_libraries.sh "$@"; }
+
+# check NAME SECONDS COMMAND...: one line from its exit code, its log in $OUT/NAME.log.
+check() {
+  local name=$1 limit=$2 start=$SECONDS; shift 2
+  if [ ! -x "bin/$1" ]; then echo "SKIP $name: $1 is not in the bundle"; return; fi
+  timeout -k 10 "$limit" ./with_libraries.sh "$@" >"$out/$name.log" 2>&1
+  local rc=$?
+  if [ $rc = 0 ]; then echo "PASS $name ($((SECONDS - start)) s)"; else
+    echo "FAIL $name (exit code $rc, $((SECONDS - start)) s); its last lines:"; tail -n 15 "$out/$name.log" | sed 's/^/    /'
+    failed=$((failed + 1))
+  fi
+}
+# The cases of a GoogleTest program, a line each.
+cases() { sed -nE 's/^\[       OK \] ([^ ]+).*/PASS \1/p; s/^\[  FAILED  \] ([^ ,]+).*\(.*/FAIL \1/p; s/^\[  SKIPPED \] ([^ ]+).*\(.*/SKIP \1/p' "$out/$1.log"; }
+
+nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/FIGURE GPU /'
+if wants kernels; then check kernels 300 gpu_kernels_test; cases kernels; grep -E "worst error|differ" "$out/kernels.log" | sort | uniq | tail -n 100 >"$out/kernels_errors.txt"; fi
+if wants nccl; then check nccl 240 gpu_nccl_test; cases nccl; grep -E "^  (weights|rank)" "$out/nccl.log" | sed 's/^ */FIGURE /'; fi
+if wants models; then
+  for dtype in fp32 bf16; do
+    check "models_$dtype" 240 golden_models goldens/models --device cuda --dtype $dtype
+    grep -E "^(FAIL|passed=)" "$out/models_$dtype.log" | head -n 30 | sed "s/^passed/FIGURE models_$dtype passed/"
+  done
+fi
+if wants bench; then check bench 200 gpu_bench; grep ^FIGURE "$out/bench.log"; fi
+if wants quickstart; then
+  check quickstart 420 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$out/quickstart"
+  grep -iE "accuracy|before|after|step time|tokens" "$out/quickstart.log" 2>/dev/null | tail -n 12 | sed 's/^/FIGURE quickstart /'
+  find "$out/quickstart" -mindepth 2 -type f ! -name 'metrics.jsonl' -delete 2>/dev/null
+fi
+echo "failed=$failed"
+[ $failed = 0 ]
