@@ -1,0 +1,23 @@
+// manta-train: one rank of a trainer.
+#include "absl/strings/str_cat.h"
+#include "common/actor/worker.h"
+#include "common/comm/weight_source.h"
+#include "worker_train/service.h"
+
+int main(int argc, char** argv) {
+  auto worker = manta::actor::Worker::Create(argc, argv);
+  if (!worker.ok()) return manta::actor::Fail(worker.status());
+  manta::comm::WeightStoreOptions store_options;
+  store_options.rank = (*worker)->rank();
+  manta::comm::WeightStore store(store_options);
+  manta::comm::WeightSourceService weights(&store);
+  manta::actor::Lane& lane = (*worker)->AddLane("train", /*num_threads=*/1, /*capacity=*/8);
+  manta::train::TrainerServiceImpl service({&lane, &store, (*worker)->token(), (*worker)->epoch()});
+  (*worker)->OnPeerLost([&](int rank, const std::string& reason) {
+    service.Abort(absl::StrCat("rank ", rank, " of the trainer is lost: ", reason));
+  });
+  (*worker)->OnStop([&] { service.Abort("the trainer is stopping"); });
+  (*worker)->Register(&service);
+  (*worker)->Register(&weights);
+  return (*worker)->Run();
+}

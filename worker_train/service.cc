@@ -1,0 +1,98 @@
+#include "worker_train/service.h"
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/comm/cpu_collective.h"
+#include "common/kernels/parallel.h"
+
+namespace manta::train {
+
+absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& request,
+                                             v1::ConfigureTrainerReply* reply) {
+  if (engine_ != nullptr) return absl::FailedPreconditionError("this trainer is configured already");
+  if (request.world_size() < 1 || request.rank() < 0 || request.rank() >= request.world_size()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("rank ", request.rank(), " of ", request.world_size(), " makes no sense"));
+  }
+  const int threads =
+      request.device().num_threads() > 0
+          ? request.device().num_threads()
+          : std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()) / request.world_size());
+  at::set_num_threads(threads);
+  kernels::SetThreads(threads);
+  std::shared_ptr<comm::Collective> collective;
+  if (request.world_size() > 1) {
+    if (request.device().kind() == v1::DEVICE_KIND_CUDA) {
+      return absl::UnimplementedError("several trainer ranks on GPUs are not implemented: set cluster.trainer_ranks=1");
+    }
+    comm::CpuCollectiveOptions options;
+    options.rank = request.rank();
+    options.size = request.world_size();
+    options.rendezvous = request.rendezvous();
+    options.nonce = options_.nonce;
+    options.epoch = options_.epoch;
+    MANTA_ASSIGN_OR_RETURN(collective, comm::CreateCpuCollective(options));
+    absl::MutexLock lock(&mutex_);
+    collective_ = collective;
+    if (!abort_reason_.empty()) collective->Abort(abort_reason_);
+  }
+  MANTA_ASSIGN_OR_RETURN(engine_, Engine::Create(request, collective));
+  engine_->Describe(reply);
+  return absl::OkStatus();
+}
+
+void TrainerServiceImpl::Abort(const std::string& reason) {
+  absl::MutexLock lock(&mutex_);
+  if (abort_reason_.empty()) abort_reason_ = reason;
+  if (collective_ != nullptr) collective_->Abort(reason);
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::Configure(grpc::CallbackServerContext* context,
+                                                        const v1::ConfigureTrainerRequest* request,
+                                                        v1::ConfigureTrainerReply* reply) {
+  return options_.lane->Serve(context, [this, request, reply] { return DoConfigure(*request, reply); });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngine(grpc::CallbackServerContext* context,
+                                                       std::function<absl::Status(Engine&)> call) {
+  return options_.lane->Serve(context, [this, call = std::move(call)]() -> absl::Status {
+    if (engine_ == nullptr) return absl::FailedPreconditionError("this trainer is not configured yet");
+    return call(*engine_);
+  });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::Train(grpc::CallbackServerContext* context,
+                                                    const v1::TrainRequest* request, v1::TrainReply* reply) {
+  return OnEngine(context, [=](Engine& engine) { return engine.Train(*request, reply); });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::Evaluate(grpc::CallbackServerContext* context,
+                                                       const v1::TrainRequest* request, v1::TrainReply* reply) {
+  return OnEngine(context, [=](Engine& engine) { return engine.Evaluate(*request, reply); });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::ComputeLogprobs(grpc::CallbackServerContext* context,
+                                                              const v1::LogprobRequest* request,
+                                                              v1::LogprobReply* reply) {
+  return OnEngine(context, [=](Engine& engine) { return engine.ComputeLogprobs(*request, reply); });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::PublishWeights(grpc::CallbackServerContext* context,
+                                                             const v1::PublishWeightsRequest* request,
+                                                             v1::PublishWeightsReply* reply) {
+  return OnEngine(context,
+                  [=, this](Engine& engine) { return engine.Publish(request->version(), *options_.store, reply); });
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::SaveCheckpoint(grpc::CallbackServerContext* context,
+                                                             const v1::SaveCheckpointRequest* request,
+                                                             v1::SaveCheckpointReply* reply) {
+  return OnEngine(context, [=](Engine& engine) { return engine.Save(*request, reply); });
+}
+
+}  // namespace manta::train

@@ -1,0 +1,57 @@
+// TrainerService over one Engine: what a manta-train process answers.
+//
+// All calls run one after the other on one lane; ActorService and WeightSource answer beside it. Configure joins the
+// group's collective and builds the engine, once; until then other calls get FAILED_PRECONDITION. When a peer is lost,
+// the collective is aborted, so that a call that waits in it fails within a second. Handlers are thread-safe.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "common/actor/lane.h"
+#include "common/comm/weight_store.h"
+#include "manta/v1/trainer.grpc.pb.h"
+#include "worker_train/engine/engine.h"
+
+namespace manta::train {
+
+class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
+ public:
+  struct Options {
+    actor::Lane* lane;         // of one thread; outlives the service's calls
+    comm::WeightStore* store;  // outlives the service
+    std::string nonce;         // the job's secret: what a group's ranks show each other
+    uint64_t epoch = 0;
+  };
+  explicit TrainerServiceImpl(Options options) : options_(std::move(options)) {}
+
+  grpc::ServerUnaryReactor* Configure(grpc::CallbackServerContext*, const v1::ConfigureTrainerRequest*,
+                                      v1::ConfigureTrainerReply*) override;
+  grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext*, const v1::TrainRequest*, v1::TrainReply*) override;
+  grpc::ServerUnaryReactor* Evaluate(grpc::CallbackServerContext*, const v1::TrainRequest*, v1::TrainReply*) override;
+  grpc::ServerUnaryReactor* ComputeLogprobs(grpc::CallbackServerContext*, const v1::LogprobRequest*,
+                                            v1::LogprobReply*) override;
+  grpc::ServerUnaryReactor* PublishWeights(grpc::CallbackServerContext*, const v1::PublishWeightsRequest*,
+                                           v1::PublishWeightsReply*) override;
+  grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext*, const v1::SaveCheckpointRequest*,
+                                           v1::SaveCheckpointReply*) override;
+
+  // Makes what waits for other ranks fail with `reason`, now and from here on. Does not block.
+  void Abort(const std::string& reason);
+
+ private:
+  absl::Status DoConfigure(const v1::ConfigureTrainerRequest& request, v1::ConfigureTrainerReply* reply);
+  // Runs `call` on the lane with the engine.
+  grpc::ServerUnaryReactor* OnEngine(grpc::CallbackServerContext* context, std::function<absl::Status(Engine&)> call);
+
+  const Options options_;
+  absl::Mutex mutex_;
+  std::shared_ptr<comm::Collective> collective_ ABSL_GUARDED_BY(mutex_);  // the engine's, to abort it
+  std::string abort_reason_ ABSL_GUARDED_BY(mutex_);
+  std::unique_ptr<Engine> engine_;  // the lane's
+};
+
+}  // namespace manta::train
