@@ -86,7 +86,11 @@ class Worker::Impl {
     if (on_stop) on_stop();
     for (const auto& lane : lanes) lane->Close();
     control.EndBeats();
-    loop.Stop();
+    // The loop goes on meanwhile: a Watch that has just come must be finished, or the shutdown would wait for it.
+    shutdown = std::thread([this] {
+      server->Shutdown(std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration()));
+      loop.Stop();
+    });
   }
 
   void WatchSignals() {
@@ -158,7 +162,7 @@ class Worker::Impl {
       });
     });
     loop.Run();
-    server->Shutdown(std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration()));
+    if (shutdown.joinable()) shutdown.join();
     return exit_code;
   }
 
@@ -174,6 +178,7 @@ class Worker::Impl {
   std::unique_ptr<v1::ActorRegistry::Stub> registry;
   std::unique_ptr<rpc::Server> server;
   CancelSource cancel;
+  std::thread shutdown;
   bool stopping = false;
   int exit_code = 0;
   absl::Time deadline = absl::InfinitePast();

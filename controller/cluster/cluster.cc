@@ -203,7 +203,9 @@ Task<absl::Status> Cluster::Impl::StopAll(absl::Duration grace) {
   command.mutable_shutdown()->set_grace_ms(absl::ToInt64Milliseconds(grace));
   for (const auto& [name, node] : nodes_) node.link->Send(command);
   const absl::Time until = loop_.Now() + grace + kEndSlack;
-  while (!nodes_.empty() && co_await AwaitChange(until)) continue;
+  while (!nodes_.empty()) {
+    if (!co_await AwaitChange(until)) break;
+  }
   co_return status;
 }
 
@@ -214,7 +216,9 @@ Task<absl::Status> Cluster::Impl::Explain(absl::Status status) {
   if (status.ok()) co_return status;
   if (first_failure_.ok() && maybe_dead && GetErrorInfo(status).actor().empty()) {
     const absl::Time until = loop_.Now() + options_.exit_report_wait + absl::Milliseconds(500);
-    while (first_failure_.ok() && co_await AwaitChange(until)) continue;
+    while (first_failure_.ok()) {
+      if (!co_await AwaitChange(until)) break;
+    }
   }
   co_return first_failure_.ok() || !maybe_dead ? status : first_failure_;
 }

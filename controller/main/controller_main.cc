@@ -22,12 +22,20 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
   app.add_option("--listen", options.listen, "HOST:PORT to serve on; port 0: any");
   app.add_option("--parent-pid", options.parent_pid, "stop the run when this process is gone");
   app.add_option("--expected-nodes", options.expected_nodes, "how many nodes will join");
+  double node_timeout = absl::ToDoubleSeconds(options.node_timeout);
+  double actor_timeout = absl::ToDoubleSeconds(options.actor_timeout);
+  app.add_option("--node-timeout", node_timeout, "seconds of silence after which a node is lost")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--actor-timeout", actor_timeout, "seconds of silence after which a worker is dead")
+      ->check(CLI::PositiveNumber);
   app.add_option("--bin-dir", bin_dir, "where the workers' executables lie (beside this one)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 64;
   }
+  options.node_timeout = absl::Seconds(node_timeout);
+  options.actor_timeout = absl::Seconds(actor_timeout);
   std::error_code error;
   options.run_dir = std::filesystem::absolute(run_dir, error);
   options.config_path = config.empty() ? options.run_dir / "config.resolved.yaml" : std::filesystem::path(config);

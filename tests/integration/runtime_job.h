@@ -1,0 +1,200 @@
+// A job of real processes for a test: a controller (runtime_controller), a node agent (manta-node), their shims and
+// workers, started as `manta run` starts them. Every process carries a mark in its environment, by which the test finds
+// the ones that are left. Deadlines everywhere; the destructor kills what is left.
+#pragma once
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/time/clock.h"
+#include "common/base/file.h"
+#include "common/base/task.h"
+#include "common/rpc/call.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/token.h"
+#include "controller/node/process.h"
+#include "gtest/gtest.h"
+#include "manta/v1/controller.grpc.pb.h"
+
+namespace manta::testing {
+
+struct FoundProcess {
+  int pid;
+  std::string command;  // argv, separated by blanks
+};
+
+class RuntimeJob {
+ public:
+  explicit RuntimeJob(const std::string& config, std::vector<std::string> controller_args = {},
+                      std::vector<std::string> node_args = {"--cpu-slots", "4"}, int parent_pid = 0) {
+    static int counter = 0;
+    mark_ = absl::StrCat("runtime-test-", getpid(), "-", ++counter);
+    const char* build = std::getenv("MANTA_BUILD_DIR");
+    bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
+    run_dir_ = std::filesystem::path(::testing::TempDir()) / mark_;
+    std::filesystem::create_directories(run_dir_ / "logs");
+    std::ofstream(run_dir_ / "config.resolved.yaml") << config;
+    token_ = rpc::CreateTokenFile(run_dir_ / "token").value();
+    int out[2];
+    EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
+    std::vector<std::string> args = {"--run-dir", run_dir_.string()};
+    if (parent_pid > 0) args.insert(args.end(), {"--parent-pid", absl::StrCat(parent_pid)});
+    args.insert(args.end(), controller_args.begin(), controller_args.end());
+    controller_.emplace(Start("runtime_controller", args, "controller.log", out[1]));
+    close(out[1]);
+    std::string line;
+    for (char c; read(out[0], &c, 1) == 1 && c != '\n';) line += c;
+    close(out[0]);
+    EXPECT_EQ(line.substr(0, 10), "listening ") << line;
+    address_ = line.substr(line.find(' ') + 1);
+    stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token_).value());
+    std::vector<std::string> node = {"--controller", address_, "--token-file", (run_dir_ / "token").string(),
+                                     "--name",       "n0"};
+    if (parent_pid > 0) node.insert(node.end(), {"--parent-pid", absl::StrCat(parent_pid)});
+    node.insert(node.end(), node_args.begin(), node_args.end());
+    node_.emplace(Start("manta-node", node, "node-n0.log", -1));
+  }
+
+  ~RuntimeJob() {
+    for (int i = 0; i < 20; ++i) {
+      for (const FoundProcess& process : Alive()) kill(process.pid, SIGKILL);
+      controller_->TryWait();
+      node_->TryWait();
+    }
+    controller_->WaitFor(absl::Seconds(5));
+    node_->WaitFor(absl::Seconds(5));
+    if (!::testing::Test::HasFailure()) std::filesystem::remove_all(run_dir_);
+  }
+
+  // Until the algorithm has its groups (phase "waiting"); false where the run ended first.
+  bool WaitReady() {
+    while (true) {
+      const auto event = NextEvent(absl::Seconds(20));
+      if (!event.has_value() || event->has_ended()) return false;
+      if (event->has_phase() && event->phase().name() == "waiting") return true;
+    }
+  }
+  // The next event of the run; none where the stream has broken or nothing came.
+  std::optional<v1::RunEvent> NextEvent(absl::Duration timeout) {
+    if (!stream_.has_value()) {
+      stream_.emplace(rpc::OpenStream(loop_, stub_->async(), &rpc::AsyncOf<v1::ControllerService>::WatchRun, {},
+                                      {.deadline = absl::Minutes(5), .idle_timeout = timeout}));
+    }
+    auto event = RunToCompletion(loop_, stream_->Next());
+    if (!event.ok() || !event->has_value()) return std::nullopt;
+    if ((*event)->has_ended()) ended_ = FromProto((*event)->ended().status());
+    return **event;
+  }
+  // How the run ended; none where nobody said.
+  std::optional<absl::Status> WaitEnded(absl::Duration timeout = absl::Seconds(20)) {
+    const absl::Time deadline = absl::Now() + timeout;
+    while (!ended_.has_value() && absl::Now() < deadline && NextEvent(timeout).has_value()) continue;
+    return ended_;
+  }
+  v1::GetStatusReply Status() {
+    return RunToCompletion(loop_, rpc::Call(loop_, stub_->async(), &rpc::AsyncOf<v1::ControllerService>::GetStatus, {},
+                                            {.deadline = absl::Seconds(5)}))
+        .value_or(v1::GetStatusReply());
+  }
+  absl::Status StopRun(const std::string& reason) {
+    v1::StopRunRequest request;
+    request.set_reason(reason);
+    return RunToCompletion(loop_, rpc::Call(loop_, stub_->async(), &rpc::AsyncOf<v1::ControllerService>::StopRun,
+                                            request, {.deadline = absl::Seconds(5)}))
+        .status();
+  }
+  int PidOf(const std::string& actor_id) {
+    const v1::GetStatusReply status = Status();
+    for (const auto& actor : status.actors()) {
+      if (actor.actor_id() == actor_id) return static_cast<int>(actor.pid());
+    }
+    return -1;
+  }
+  int ShimOf(const std::string& actor_id) {
+    for (const FoundProcess& process : Alive()) {
+      if (process.command.find(absl::StrCat("--shim ", actor_id, " ")) != std::string::npos) return process.pid;
+    }
+    return -1;
+  }
+
+  // Every process of this job that runs (a zombie has ended).
+  std::vector<FoundProcess> Alive() const {
+    std::vector<FoundProcess> found;
+    DIR* proc = opendir("/proc");
+    while (const dirent* entry = readdir(proc)) {
+      int pid;
+      if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == getpid()) continue;
+      const std::string environment = ReadFile(absl::StrCat("/proc/", pid, "/environ")).value_or("");
+      if (environment.find(absl::StrCat("MANTA_TEST_MARK=", mark_, std::string(1, '\0'))) == std::string::npos)
+        continue;
+      const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat")).value_or("");
+      const size_t paren = stat.rfind(')');
+      if (paren == std::string::npos || paren + 2 >= stat.size() || stat[paren + 2] == 'Z') continue;
+      std::string command = ReadFile(absl::StrCat("/proc/", pid, "/cmdline")).value_or("");
+      for (char& c : command) c = c == '\0' ? ' ' : c;
+      found.push_back({pid, command});
+    }
+    closedir(proc);
+    return found;
+  }
+  // Waits until nothing of the job runs; how long that took, or what is left.
+  absl::StatusOr<absl::Duration> WaitAllGone(absl::Duration timeout) {
+    const absl::Time start = absl::Now();
+    while (true) {
+      controller_->TryWait();
+      node_->TryWait();
+      const auto alive = Alive();
+      if (alive.empty()) return absl::Now() - start;
+      if (absl::Now() - start > timeout) {
+        std::string left;
+        for (const auto& process : alive) absl::StrAppend(&left, process.pid, " ", process.command, "\n");
+        return absl::DeadlineExceededError(left);
+      }
+      absl::SleepFor(absl::Milliseconds(10));
+    }
+  }
+  std::string Log(const std::string& name) const { return ReadFile(run_dir_ / "logs" / name).value_or(""); }
+
+  Process& controller() { return *controller_; }
+  Process& node() { return *node_; }
+  const std::filesystem::path& run_dir() const { return run_dir_; }
+  const std::string& address() const { return address_; }
+
+ private:
+  Process Start(const std::string& name, std::vector<std::string> args, const std::string& log, int stdout_fd) {
+    const int fd = open((run_dir_ / "logs" / log).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+    Process process = Process::Spawn({.executable = (bin_ / name).string(),
+                                      .args = std::move(args),
+                                      .env = {{"MANTA_TEST_MARK", mark_}},
+                                      .stdout_fd = stdout_fd >= 0 ? stdout_fd : fd,
+                                      .stderr_fd = fd,
+                                      .new_process_group = true})
+                          .value();
+    close(fd);
+    return process;
+  }
+
+  EventLoop loop_;
+  std::string mark_, token_, address_;
+  std::filesystem::path bin_, run_dir_;
+  std::optional<Process> controller_, node_;
+  std::unique_ptr<v1::ControllerService::Stub> stub_;
+  std::optional<rpc::Stream<v1::RunEvent>> stream_;
+  std::optional<absl::Status> ended_;
+};
+
+}  // namespace manta::testing
