@@ -102,7 +102,10 @@ class Generation {
     absl::Status status = co_await Configure();
     for (size_t i = 0; status.ok() && i < prompts_.size(); ++i) status = co_await One(i);
     // The reason for a call that broke is the process that died.
-    if (!status.ok() && absl::IsUnavailable(status) && co_await child_->WaitEnded(absl::Seconds(1))) co_return child_->DeathStatus();
+    if (absl::IsUnavailable(status)) {
+      const bool ended = co_await child_->WaitEnded(absl::Seconds(1));
+      if (ended) co_return child_->DeathStatus();
+    }
     child_->Signal(SIGTERM);
     co_await child_->WaitEnded(absl::Seconds(3));
     co_return status;
