@@ -63,7 +63,10 @@ absl::Status ApplyOverride(std::string_view text_view, Node& root) {
     return absl::OkStatus();
   }
   absl::StatusOr<Node> value = ParseYaml(std::string_view(text).substr(equals + 1), "value");
-  if (!value.ok()) return UserError(absl::StrCat("override ", text, ": ", value.status().message()));
+  if (!value.ok()) {
+    const std::string message(value.status().message());  // without its "value:LINE: "
+    return UserError(absl::StrCat("override ", text, ": ", message.substr(message.find(": ") + 2)));
+  }
   MarkAll(*value, mark);
   if (Node* there = Child(*parent, parts.back())) {
     MergeInto(*there, *value);

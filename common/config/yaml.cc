@@ -19,6 +19,28 @@ constexpr size_t kMaxNodes = 200000;
 constexpr char kEnd[] = "# end of file 5b1f";
 constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
 
+// The line with the first byte that is in no well-formed UTF-8 sequence, or 0.
+int BadUtf8Line(std::string_view text) {
+  int line = 1;
+  for (size_t i = 0; i < text.size();) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    if (byte == '\n') ++line;
+    if (byte == 0) return line;
+    const size_t length = byte < 0x80 ? 1 : byte >= 0xc2 && byte < 0xe0 ? 2 : byte >= 0xe0 && byte < 0xf0 ? 3 : byte >= 0xf0 && byte < 0xf5 ? 4 : 0;
+    if (length == 0 || i + length > text.size()) return line;
+    for (size_t k = 1; k < length; ++k) {
+      if ((static_cast<unsigned char>(text[i + k]) & 0xc0) != 0x80) return line;
+    }
+    const auto second = length > 2 ? static_cast<unsigned char>(text[i + 1]) : 0x80;
+    if ((byte == 0xe0 && second < 0xa0) || (byte == 0xed && second > 0x9f) || (byte == 0xf0 && second < 0x90) ||
+        (byte == 0xf4 && second > 0x8f)) {
+      return line;
+    }
+    i += length;
+  }
+  return 0;
+}
+
 size_t CountNodes(const Node& node) {
   size_t count = 1;
   for (const Node& item : node.items) count += CountNodes(item);
@@ -156,6 +178,9 @@ class Builder : public YAML::EventHandler {
 
 absl::StatusOr<Node> ParseYaml(std::string_view text, std::string_view name_view) {
   const std::string name(name_view);
+  if (const int line = BadUtf8Line(text); line > 0) {
+    return UserError(absl::StrCat(name, ":", line, ": is not UTF-8 text"));
+  }
   Builder builder(name);
   try {
     std::istringstream stream(absl::StrCat(std::string(text), text.empty() || text.back() == '\n' ? "" : "\n", kEnd, "\n"));

@@ -48,6 +48,9 @@ TEST(YamlTest, ErrorsNameTheLine) {
   EXPECT_THAT(ErrorOf("? [1]\n: 2\n"), HasSubstr("a key must be a word"));
   EXPECT_THAT(ErrorOf("a: 1\n---\nb: 2\n"), HasSubstr("more than one YAML document"));
   EXPECT_THAT(ErrorOf("a: *b\n"), HasSubstr("f.yaml:1"));
+  EXPECT_EQ(ErrorOf("a: 1\nb: \xff\n"), "f.yaml:2: is not UTF-8 text");
+  EXPECT_EQ(ErrorOf("a: \xed\xa0\x80\n"), "f.yaml:1: is not UTF-8 text");
+  EXPECT_EQ(ErrorOf("a: \xf0\x9f\x98\x80 \xe2\x82\xac \xc3\xa9\n"), "ok");
   EXPECT_THAT(ErrorOf(std::string(300, '[')), HasSubstr("f.yaml:1"));
 }
 

@@ -114,6 +114,12 @@ int Main(int argc, char** argv) {
   completion_command->add_option("shell", shell, "bash, zsh or fish")->required();
   completion_command->footer("\nExample:\n  source <(manta completion bash)");
 
+  const std::string first = argc > 1 ? argv[1] : "-";
+  if (first[0] != '-' && app.get_subcommands([&](const CLI::App* command) { return command->get_name() == first; }).empty()) {
+    std::fprintf(stderr, "manta: error: there is no command '%s'; there are run, eval, generate, status and completion\n",
+                 first.c_str());
+    return kUsageError;
+  }
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
