@@ -1,0 +1,13 @@
+// manta-gen: the process of one generator. See common/actor/worker.h for its flags and its end.
+#include "common/actor/worker.h"
+#include "worker_gen/service/generator_service.h"
+
+int main(int argc, char** argv) {
+  auto worker = manta::actor::Worker::Create(argc, argv);
+  if (!worker.ok()) return manta::actor::Fail(worker.status());
+  manta::gen::GeneratorService service(&(*worker)->AddLane("control", /*num_threads=*/1, /*capacity=*/64),
+                                       [&](const std::string& address) { return (*worker)->OpenChannel(address); });
+  (*worker)->Register(&service);
+  (*worker)->OnStop([&] { service.BeginStop(); });
+  return (*worker)->Run();
+}

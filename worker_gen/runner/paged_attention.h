@@ -1,0 +1,37 @@
+// Attention over the paged cache: the generator's backend of the model's forward.
+//
+// The cache is one tensor [num_layers, 2 (keys, values), num_blocks, block_size, num_kv_heads, head_dim]. Attend first
+// writes the keys and values of all tokens of the step, then lets each token attend to its sequence's blocks: tokens of
+// one step may thus share blocks that are filled in it. Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/types/span.h"
+#include "common/model/attention_backend.h"
+#include "common/model/config.h"
+#include "worker_gen/runner/runner.h"
+
+namespace manta::gen {
+
+class PagedAttention : public model::AttentionBackend {
+ public:
+  // Allocates the cache; throws what ATen throws where there is no memory.
+  PagedAttention(const model::ModelConfig& config, int32_t num_blocks, int32_t block_size);
+
+  // The pieces that the tokens of the next forward belong to, one after the other. They must live until it is done.
+  void SetChunks(absl::Span<const SequenceChunk> chunks);
+
+  at::Tensor Attend(const model::AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
+                    const at::Tensor& v) override;
+
+ private:
+  const int32_t block_size_;
+  at::Tensor cache_;  // [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]
+  // Of each token of the step:
+  std::vector<const int32_t*> blocks_;  // its sequence's block table
+  std::vector<int32_t> positions_;
+};
+
+}  // namespace manta::gen

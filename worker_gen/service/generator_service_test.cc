@@ -1,0 +1,200 @@
+// The service over a real connection, with a tiny model of random weights.
+#include "worker_gen/service/generator_service.h"
+
+#include <filesystem>
+
+#include "common/base/random.h"
+#include "common/model/parameters.h"
+#include "common/rpc/channel.h"
+#include "common/rpc/server.h"
+#include "common/rpc/status.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "worker_gen/service/packed.h"
+
+namespace manta::gen {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr char kToken[] = "a token of the job for tests";
+constexpr char kConfig[] = R"({
+  "architectures": ["LlamaForCausalLM"], "model_type": "llama", "vocab_size": 64, "hidden_size": 32,
+  "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2,
+  "max_position_embeddings": 128, "rms_norm_eps": 1e-6, "rope_theta": 10000, "tie_word_embeddings": true,
+  "initializer_range": 0.2, "hidden_act": "silu", "torch_dtype": "float32", "eos_token_id": 63})";
+
+struct Sample {
+  absl::Status status;
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::vector<uint64_t> versions;
+  int num_chunks = 0;
+  v1::GenerateChunk last;
+};
+
+class GeneratorServiceTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = std::filesystem::path(testing::TempDir()) / "generator_service_test_model";
+    std::filesystem::create_directories(folder_);
+    const auto config = model::ParseModelConfig(kConfig, "config");
+    ASSERT_TRUE(config.ok()) << config.status();
+    const auto parameters = model::Parameters::Random(*config, 1, at::kFloat);
+    ASSERT_TRUE(parameters.ok()) << parameters.status();
+    ASSERT_TRUE(parameters->Save(folder_, at::kFloat).ok());
+    service_ = std::make_unique<GeneratorService>(
+        &lane_, [](const std::string& address) { return rpc::OpenChannel(address, kToken); });
+    auto server = rpc::Server::Start({.token = kToken}, {service_.get()});
+    ASSERT_TRUE(server.ok()) << server.status();
+    server_ = *std::move(server);
+    auto channel = rpc::OpenChannel(server_->address(), kToken);
+    ASSERT_TRUE(channel.ok()) << channel.status();
+    stub_ = v1::GeneratorService::NewStub(*channel);
+  }
+  void TearDown() override {
+    if (service_ != nullptr) service_->BeginStop();
+    if (server_ != nullptr) server_->Shutdown(absl::Seconds(5));
+  }
+
+  static void SetDeadline(grpc::ClientContext& context) {
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(20));
+  }
+  absl::Status Configure(const std::function<void(v1::ConfigureGeneratorRequest&)>& change = {}) {
+    v1::ConfigureGeneratorRequest request;
+    request.set_model_path(folder_);
+    request.set_num_blocks(64);
+    request.set_block_size(4);
+    request.set_prefix_cache(true);
+    if (change) change(request);
+    v1::ConfigureGeneratorReply reply;
+    grpc::ClientContext context;
+    SetDeadline(context);
+    return rpc::FromGrpc(stub_->Configure(&context, request, &reply));
+  }
+  static v1::GenerateRequest Request(const std::vector<int32_t>& prompt, int32_t max_new_tokens) {
+    v1::GenerateRequest request;
+    for (int32_t token : prompt) AppendPacked(request.mutable_prompt_tokens(), token);
+    request.mutable_sampling()->set_temperature(1);
+    request.mutable_sampling()->set_max_new_tokens(max_new_tokens);
+    request.mutable_sampling()->set_ignore_eos(true);
+    return request;
+  }
+  Sample Generate(const v1::GenerateRequest& request) {
+    Sample sample;
+    grpc::ClientContext context;
+    SetDeadline(context);
+    auto reader = stub_->Generate(&context, request);
+    v1::GenerateChunk chunk;
+    while (reader->Read(&chunk)) {
+      ++sample.num_chunks;
+      auto append = [](auto& to, const auto& from) { to.insert(to.end(), from->begin(), from->end()); };
+      append(sample.tokens, Unpack<int32_t>(chunk.tokens(), "tokens"));
+      append(sample.logprobs, Unpack<float>(chunk.logprobs(), "logprobs"));
+      append(sample.versions, Unpack<uint64_t>(chunk.weight_versions(), "weight_versions"));
+      sample.last = chunk;
+    }
+    sample.status = rpc::FromGrpc(reader->Finish());
+    return sample;
+  }
+  v1::GeneratorStats Stats() {
+    v1::GeneratorStats stats;
+    grpc::ClientContext context;
+    SetDeadline(context);
+    EXPECT_TRUE(stub_->GetStats(&context, {}, &stats).ok());
+    return stats;
+  }
+
+  std::filesystem::path folder_;
+  actor::Lane lane_{"control", 1, 16};
+  std::unique_ptr<GeneratorService> service_;
+  std::unique_ptr<rpc::Server> server_;
+  std::unique_ptr<v1::GeneratorService::Stub> stub_;
+};
+
+TEST_F(GeneratorServiceTest, OneChunkOrAChunkAToken) {
+  ASSERT_TRUE(Configure().ok());
+  v1::GenerateRequest request = Request({1, 2, 3, 4, 5}, 6);
+  const Sample whole = Generate(request);
+  ASSERT_TRUE(whole.status.ok()) << whole.status;
+  EXPECT_EQ(whole.num_chunks, 1);
+  EXPECT_EQ(whole.tokens.size(), 6u);
+  EXPECT_EQ(whole.logprobs.size(), 6u);
+  EXPECT_EQ(whole.versions, std::vector<uint64_t>(6, 0));
+  EXPECT_EQ(whole.last.finish_reason(), v1::FINISH_REASON_LENGTH);
+  EXPECT_EQ(whole.last.num_prompt_tokens(), 5);
+  request.set_stream(true);
+  const Sample streamed = Generate(request);
+  EXPECT_EQ(streamed.num_chunks, 7);  // six tokens, and how it ended
+  EXPECT_EQ(streamed.tokens, whole.tokens);
+  EXPECT_EQ(streamed.logprobs, whole.logprobs);
+  EXPECT_EQ(streamed.last.cached_prompt_tokens(), 4);
+  EXPECT_EQ(Stats().generated_tokens(), 12u);
+}
+
+TEST_F(GeneratorServiceTest, ErrorsSayWhatIsWrong) {
+  EXPECT_EQ(Generate(Request({1}, 1)).status.code(), absl::StatusCode::kFailedPrecondition);
+  auto error = [&](const std::function<void(v1::ConfigureGeneratorRequest&)>& change) {
+    return std::string(Configure(change).message());
+  };
+  EXPECT_THAT(error([](auto& r) { r.set_model_path("/nowhere"); }), HasSubstr("/nowhere"));
+  EXPECT_THAT(error([](auto& r) { r.set_max_model_len(1000); }), HasSubstr("max_model_len is 1000"));
+  EXPECT_THAT(error([](auto& r) { r.set_dtype(v1::DTYPE_F16); }), HasSubstr("float32"));
+  EXPECT_THAT(error([](auto& r) { r.mutable_device()->set_kind(v1::DEVICE_KIND_CUDA); }), HasSubstr("CPU"));
+  ASSERT_TRUE(Configure().ok());
+  EXPECT_THAT(error({}), HasSubstr("already"));
+  EXPECT_THAT(std::string(Generate(Request(std::vector<int32_t>(128, 1), 1)).status.message()),
+              HasSubstr("the prompt has 128 tokens"));
+  EXPECT_EQ(Generate(Request({1}, 0)).status.code(), absl::StatusCode::kInvalidArgument);
+  v1::GenerateRequest odd = Request({1}, 1);
+  odd.mutable_prompt_tokens()->push_back('x');
+  EXPECT_THAT(std::string(Generate(odd).status.message()), HasSubstr("prompt_tokens has 5 bytes"));
+  v1::GenerateRequest stop = Request({1}, 1);
+  stop.mutable_sampling()->add_stop_strings("END");
+  EXPECT_THAT(std::string(Generate(stop).status.message()), HasSubstr("tokenizer"));
+}
+
+TEST_F(GeneratorServiceTest, ClosingTheCallFreesItsBlocks) {
+  ASSERT_TRUE(Configure([](auto& r) { r.set_prefix_cache(false); }).ok());
+  {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    v1::GenerateRequest request = Request({1, 2, 3}, 120);
+    request.set_stream(true);
+    auto reader = stub_->Generate(&context, request);
+    v1::GenerateChunk chunk;
+    ASSERT_TRUE(reader->Read(&chunk));
+    context.TryCancel();
+    while (reader->Read(&chunk)) {
+    }
+    (void)reader->Finish();
+  }
+  for (int i = 0; i < 200 && Stats().num_blocks_free() != 64; ++i) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(Stats().num_blocks_free(), 64);
+  EXPECT_EQ(Stats().num_running(), 0);
+}
+
+TEST_F(GeneratorServiceTest, PauseAndResume) {
+  ASSERT_TRUE(Configure().ok());
+  v1::PauseReply paused;
+  {
+    grpc::ClientContext context;
+    SetDeadline(context);
+    ASSERT_TRUE(stub_->Pause(&context, {}, &paused).ok());
+  }
+  std::thread client([&] { EXPECT_TRUE(Generate(Request({1, 2, 3}, 4)).status.ok()); });
+  for (int i = 0; i < 400 && Stats().num_waiting() != 1; ++i) absl::SleepFor(absl::Milliseconds(5));
+  EXPECT_EQ(Stats().num_waiting(), 1);
+  EXPECT_EQ(Stats().generated_tokens(), 0u);
+  {
+    v1::ResumeReply resumed;
+    grpc::ClientContext context;
+    SetDeadline(context);
+    ASSERT_TRUE(stub_->Resume(&context, {}, &resumed).ok());
+  }
+  client.join();
+  EXPECT_EQ(Stats().generated_tokens(), 4u);
+}
+
+}  // namespace
+}  // namespace manta::gen

@@ -1,0 +1,155 @@
+#include "worker_gen/service/loaded_generator.h"
+
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+
+#include <filesystem>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/kernels/parallel.h"
+#include "common/model/catch_aten.h"
+#include "common/model/parameters.h"
+#include "common/tokenizer/stream_decoder.h"
+#include "worker_gen/runner/generation_config.h"
+#include "worker_gen/runner/memory.h"
+#include "worker_gen/runner/model_runner.h"
+
+namespace manta::gen {
+namespace {
+
+class DecodedText : public TextStream {
+ public:
+  explicit DecodedText(std::shared_ptr<const tokenizer::Tokenizer> tokenizer)
+      : decoder_(std::move(tokenizer), /*skip_special_tokens=*/true) {}
+  std::string Append(int32_t token) override { return decoder_.Push(token); }
+
+ private:
+  tokenizer::StreamDecoder decoder_;
+};
+
+// `value` where it is set and in range, `fallback` where it is 0.
+absl::StatusOr<int32_t> InRange(absl::string_view field, int32_t value, int32_t fallback, int32_t most) {
+  if (value == 0) return fallback;
+  if (value < 1 || value > most) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(field, " is ", value, "; it must be between 1 and ", most, ", or 0 for ", fallback));
+  }
+  return value;
+}
+
+absl::Status CheckDevice(const v1::ConfigureGeneratorRequest& request) {
+  if (request.device().kind() == v1::DEVICE_KIND_CUDA)
+    return absl::UnimplementedError("the generator runs on the CPU only so far: device.kind must be CPU");
+  if (request.dtype() != v1::DTYPE_F32 && request.dtype() != v1::DTYPE_UNSPECIFIED) {
+    return absl::UnimplementedError(
+        absl::StrCat("on the CPU the generator computes in float32; dtype is ", v1::DType_Name(request.dtype())));
+  }
+  if (request.device().num_threads() < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("device.num_threads is ", request.device().num_threads(), "; it must be at least 0"));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1::ConfigureGeneratorRequest& request) {
+  MANTA_RETURN_IF_ERROR(CheckDevice(request));
+  if (request.model_path().empty()) return absl::InvalidArgumentError("model_path is empty");
+  const std::filesystem::path folder = request.model_path();
+  const int threads = request.device().num_threads();
+  kernels::SetThreads(threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency()));
+  at::set_num_threads(1);  // what is left to ATen is not worth waking its own threads for
+
+  MANTA_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(folder));
+  EngineOptions options;
+  options.vocab_size = static_cast<int32_t>(config.vocab_size);
+  options.prefix_cache = request.prefix_cache();
+  const int32_t context = static_cast<int32_t>(std::min<int64_t>(config.max_position_embeddings, 1 << 30));
+  MANTA_ASSIGN_OR_RETURN(options.max_model_len, InRange("max_model_len", request.max_model_len(), context, context));
+  MANTA_ASSIGN_OR_RETURN(options.limits.block_size, InRange("block_size", request.block_size(), 16, 1024));
+  MANTA_ASSIGN_OR_RETURN(options.limits.max_num_seqs, InRange("max_num_seqs", request.max_num_seqs(), 256, 1 << 16));
+  MANTA_ASSIGN_OR_RETURN(options.limits.max_batched_tokens,
+                         InRange("max_batched_tokens", request.max_batched_tokens(), 2048, 1 << 20));
+  MANTA_ASSIGN_OR_RETURN(options.max_queued, InRange("max_queued", request.max_queued(), 8192, 1 << 24));
+  MANTA_ASSIGN_OR_RETURN(options.eos_ids, ReadEosIds(folder, config.eos_token_ids));
+
+  MANTA_ASSIGN_OR_RETURN(model::Parameters parameters, request.dummy_weights()
+                                                           ? model::Parameters::Random(config, /*seed=*/0, at::kFloat)
+                                                           : model::Parameters::Load(config, folder, at::kFloat));
+  MANTA_ASSIGN_OR_RETURN(
+      options.num_blocks,
+      ChooseNumBlocks({.num_blocks = request.num_blocks(),
+                       .memory_fraction = request.memory_fraction(),
+                       .block_bytes = ModelRunner::BlockBytes(config, options.limits.block_size, sizeof(float)),
+                       .blocks_per_sequence = BlocksFor(options.max_model_len, options.limits.block_size),
+                       .max_num_seqs = options.limits.max_num_seqs},
+                      AvailableHostBytes()));
+  MANTA_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
+                         ModelRunner::Create(std::move(parameters), options.num_blocks, options.limits.block_size));
+
+  std::shared_ptr<LoadedGenerator> loaded(new LoadedGenerator);
+  loaded->tokenizer_folder_ =
+      request.stop_tokenizer_path().empty() ? folder : std::filesystem::path(request.stop_tokenizer_path());
+  loaded->runner_ = runner.get();
+  loaded->engine_ = std::make_unique<Engine>(std::move(options), std::move(runner));
+  return loaded;
+}
+
+LoadedGenerator::~LoadedGenerator() = default;
+
+v1::ConfigureGeneratorReply LoadedGenerator::reply() const {
+  v1::ConfigureGeneratorReply reply;
+  reply.set_num_blocks(engine_->options().num_blocks);
+  reply.set_block_size(engine_->options().limits.block_size);
+  reply.set_max_model_len(engine_->options().max_model_len);
+  return reply;
+}
+
+absl::StatusOr<std::unique_ptr<TextStream>> LoadedGenerator::MakeTextStream(const SamplingOptions& options) const {
+  if (options.stop_strings.empty()) return nullptr;
+  absl::MutexLock lock(&mutex_);
+  if (tokenizer_ == nullptr) {
+    absl::StatusOr<std::shared_ptr<const tokenizer::Tokenizer>> tokenizer =
+        tokenizer::Tokenizer::Load(tokenizer_folder_);
+    if (!tokenizer.ok()) return Annotate(tokenizer.status(), "stop_strings need the model's tokenizer");
+    tokenizer_ = *std::move(tokenizer);
+  }
+  return std::make_unique<DecodedText>(tokenizer_);
+}
+
+absl::Status LoadedGenerator::UpdateWeights(const v1::UpdateWeightsRequest& request, const ChannelOpener& open_channel,
+                                            v1::UpdateWeightsReply* reply) {
+  const model::Parameters& parameters = runner_->parameters();
+  return model::CatchAten("updating weights", [&]() -> absl::Status {
+    if (!incoming_.defined()) incoming_ = at::zeros_like(parameters.flat_values());
+    std::vector<comm::DestinationSlice> destinations;
+    for (const model::ParameterSpec& spec : parameters.table()) {
+      comm::DestinationSlice& slice = destinations.emplace_back();
+      slice.spec.name = spec.name;
+      slice.spec.dtype = v1::DTYPE_F32;
+      slice.spec.shape = spec.shape;
+      slice.data = incoming_.data_ptr<float>() + spec.offset;
+    }
+    comm::ReceiveOptions options;
+    options.min_version = version_;
+    options.verify = request.verify_checksums();
+    MANTA_ASSIGN_OR_RETURN(const comm::ReceiveReport report,
+                           comm::ReceiveWeights(request.sources(), open_channel, destinations, options));
+    MANTA_RETURN_IF_ERROR(engine_->UpdateWeights(report.version, request.keep_prefix_cache(), [&] {
+      return model::CatchAten("updating weights", [&]() -> absl::Status {
+        runner_->SetWeights(incoming_);
+        return absl::OkStatus();
+      });
+    }));
+    version_ = report.version;
+    reply->set_version(report.version);
+    reply->set_bytes(report.bytes);
+    return absl::OkStatus();
+  });
+}
+
+}  // namespace manta::gen
