@@ -1,4 +1,5 @@
-// What a template's source parses to: a tree of statements and expressions, immutable once parsed and then shared freely.
+// What a template's source parses to: a tree of statements and expressions, immutable once parsed and then shared
+// freely.
 #pragma once
 
 #include <memory>
@@ -65,19 +66,19 @@ struct Signature {
 
 struct Stmt {
   enum class Kind {
-    kText,        // name: the text
-    kOutput,      // exprs
-    kFor,         // target, exprs[0]: iterable, exprs[1]: filter (may be null); body, otherwise
-    kIf,          // branches, otherwise
-    kSet,         // target, exprs[0]
-    kSetBlock,    // target, exprs[0]: filter (may be null); body
-    kMacro,       // name, signature, body
-    kCallBlock,   // exprs[0]: the call; signature, body
+    kText,         // name: the text
+    kOutput,       // exprs
+    kFor,          // target, exprs[0]: iterable, exprs[1]: filter (may be null); body, otherwise
+    kIf,           // branches, otherwise
+    kSet,          // target, exprs[0]
+    kSetBlock,     // target, exprs[0]: filter (may be null); body
+    kMacro,        // name, signature, body
+    kCallBlock,    // exprs[0]: the call; signature, body
     kFilterBlock,  // exprs[0]: the filter; body
-    kWith,        // targets, exprs: their values; body
-    kAutoescape,  // exprs[0]; body
-    kBlock,       // name, body
-    kGeneration,  // body
+    kWith,         // targets, exprs: their values; body
+    kAutoescape,   // exprs[0]; body
+    kBlock,        // name, body
+    kGeneration,   // body
     kBreak,
     kContinue,
     kUnsupported,  // name: the error that reaching it gives

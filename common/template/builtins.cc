@@ -4,8 +4,8 @@
 #include <ctime>
 
 #include "absl/container/flat_hash_map.h"
-#include "common/base/strings.h"
 #include "absl/strings/str_format.h"
+#include "common/base/strings.h"
 #include "common/template/interpreter.h"
 #include "common/template/objects.h"
 #include "common/template/python_format.h"
@@ -93,6 +93,13 @@ class Cycler : public Object {
  private:
   std::vector<Value> items_;
   std::shared_ptr<size_t> position_ = std::make_shared<size_t>(0);
+};
+
+// `self`, through which templates that extend others reach blocks. There are none to reach here.
+class TemplateReference : public Object {
+ public:
+  std::string TypeName() const override { return "TemplateReference"; }
+  std::string Repr() const override { return "<TemplateReference None>"; }
 };
 
 // dict(pairs or mapping, name=value, ...), which namespace() takes as well.
@@ -221,8 +228,10 @@ std::optional<Value> FindGlobal(std::string_view name) {
       return Value::FromObject(std::make_shared<Cycler>(std::move(args.positional)));
     });
   }
+  if (name == "self") return Value::FromObject(std::make_shared<TemplateReference>());
   if (name == "lipsum") {
-    return MakeFunction("lipsum", [](Interpreter&, Args) -> Value { Fail("lipsum is not offered: its text is random"); });
+    return MakeFunction("lipsum",
+                        [](Interpreter&, Args) -> Value { Fail("lipsum is not offered: its text is random"); });
   }
   return std::nullopt;
 }
@@ -241,7 +250,8 @@ Value MakeDictView(const Value& dict, std::string kind) {
   return Value::FromObject(std::make_shared<DictView>(dict, std::move(kind)));
 }
 
-Bound::Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters, size_t required)
+Bound::Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters,
+             size_t required)
     : function_(function), parameters_(parameters), values_(parameters.size(), nullptr) {
   if (args.positional.size() > parameters_.size()) {
     Fail(StrCat(function, " takes at most ", parameters_.size(), " argument(s), ", args.positional.size(), " given"));
@@ -268,7 +278,9 @@ Int Bound::Integer(size_t i, Int otherwise) const {
   return values_[i]->integer();
 }
 
-bool Bound::Truth(size_t i, bool otherwise) const { return values_[i] == nullptr ? otherwise : IsTrue(*values_[i]); }
+bool Bound::Truth(size_t i, bool otherwise) const {
+  return values_[i] == nullptr ? otherwise : IsTrue(*values_[i]);
+}
 
 std::optional<std::string> Bound::Text(size_t i) const {
   if (values_[i] == nullptr || values_[i]->is_none()) return std::nullopt;

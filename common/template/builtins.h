@@ -50,7 +50,8 @@ Value MakeNamespace(std::shared_ptr<Dict> attributes);
 // Assigns arguments to parameters by position and by name; an error for what is missing, unknown or given twice.
 class Bound {
  public:
-  Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters, size_t required = 0);
+  Bound(std::string_view function, const Args& args, std::initializer_list<std::string_view> parameters,
+        size_t required = 0);
 
   const Value* operator[](size_t i) const { return values_[i]; }
   // The argument as the type wanted, or the default where it was not given.

@@ -2,8 +2,8 @@
 
 #include <ctime>
 
-#include "common/base/strings.h"
 #include "common/base/status.h"
+#include "common/base/strings.h"
 #include "common/template/interpreter.h"
 #include "common/template/lexer.h"
 #include "common/template/parser.h"
@@ -27,11 +27,16 @@ constexpr int kMaxJsonDepth = kMaxValueDepth / 2;
 Value FromJson(const Json& json, int depth) {
   if (depth > kMaxJsonDepth) Fail(StrCat("the context nests more than ", kMaxJsonDepth, " deep"));
   switch (json.type()) {
-    case Json::value_t::boolean: return Value::Bool(json.get<bool>());
-    case Json::value_t::number_integer: return Value::Integer(json.get<int64_t>());
-    case Json::value_t::number_unsigned: return Value::Integer(json.get<uint64_t>());
-    case Json::value_t::number_float: return Value::Float(json.get<double>());
-    case Json::value_t::string: return Value::String(json.get_ref<const std::string&>());
+    case Json::value_t::boolean:
+      return Value::Bool(json.get<bool>());
+    case Json::value_t::number_integer:
+      return Value::Integer(json.get<int64_t>());
+    case Json::value_t::number_unsigned:
+      return Value::Integer(json.get<uint64_t>());
+    case Json::value_t::number_float:
+      return Value::Float(json.get<double>());
+    case Json::value_t::string:
+      return Value::String(json.get_ref<const std::string&>());
     case Json::value_t::array: {
       std::vector<Value> items;
       items.reserve(json.size());
@@ -43,7 +48,8 @@ Value FromJson(const Json& json, int depth) {
       for (const auto& [key, value] : json.items()) dict->Set(key, FromJson(value, depth + 1));
       return Value::FromDict(std::move(dict));
     }
-    default: return Value();
+    default:
+      return Value();
   }
 }
 
@@ -70,7 +76,8 @@ CivilTime ToCivil(const std::optional<absl::CivilSecond>& given) {
 
 absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::string name) {
   if (source.size() > kMaxSourceBytes) {
-    return absl::InvalidArgumentError(StrCat(name, ": a template has at most ", kMaxSourceBytes, " bytes, this one ", source.size()));
+    return absl::InvalidArgumentError(
+        StrCat(name, ": a template has at most ", kMaxSourceBytes, " bytes, this one ", source.size()));
   }
   size_t bad = 0;
   if (!IsValidUtf8(source, &bad)) {
@@ -91,12 +98,17 @@ absl::StatusOr<ChatTemplate> ChatTemplate::Parse(std::string_view source, std::s
   return out;
 }
 
-const std::string& ChatTemplate::name() const { return parsed_->name; }
-const std::string& ChatTemplate::source() const { return parsed_->source; }
+const std::string& ChatTemplate::name() const {
+  return parsed_->name;
+}
+const std::string& ChatTemplate::source() const {
+  return parsed_->source;
+}
 
 absl::StatusOr<Rendered> ChatTemplate::Render(const Json& context, const RenderOptions& options) const {
   if (!context.is_object()) {
-    return absl::InvalidArgumentError(StrCat(parsed_->name, ": the context must be an object, not ", context.type_name()));
+    return absl::InvalidArgumentError(
+        StrCat(parsed_->name, ": the context must be an object, not ", context.type_name()));
   }
   Budget budget{options.limits.steps, options.limits.bytes};
   BudgetScope budget_scope(&budget);
@@ -106,7 +118,8 @@ absl::StatusOr<Rendered> ChatTemplate::Render(const Json& context, const RenderO
     for (const auto& [key, value] : context.items()) globals->names.emplace_back(key, FromJson(value, 0));
     Rendered rendered;
     rendered.text = interpreter.Run(parsed_->body);
-    for (const Interpreter::Span& span : interpreter.generation_spans()) rendered.generation.emplace_back(span.begin, span.end);
+    for (const Interpreter::Span& span : interpreter.generation_spans())
+      rendered.generation.emplace_back(span.begin, span.end);
     return rendered;
   } catch (const TemplateFailure& failure) {
     return absl::InvalidArgumentError(StrCat(parsed_->name, ":", interpreter.line(), ": ", failure.message));

@@ -26,8 +26,8 @@ namespace manta::chat_template {
 struct ParsedTemplate;
 
 struct RenderLimits {
-  int64_t steps = 10'000'000;                // statements, operations and loop rounds
-  int64_t bytes = int64_t{512} << 20;        // of all text that is built or looked through, intermediate strings too
+  int64_t steps = 10'000'000;          // statements, operations and loop rounds
+  int64_t bytes = int64_t{512} << 20;  // of all text that is built or looked through, intermediate strings too
 };
 
 struct RenderOptions {
@@ -48,7 +48,8 @@ class ChatTemplate {
   [[nodiscard]] static absl::StatusOr<ChatTemplate> Parse(std::string_view source, std::string name);
 
   // The names of `context` (an object) are the template's variables.
-  [[nodiscard]] absl::StatusOr<Rendered> Render(const nlohmann::ordered_json& context, const RenderOptions& options = {}) const;
+  [[nodiscard]] absl::StatusOr<Rendered> Render(const nlohmann::ordered_json& context,
+                                                const RenderOptions& options = {}) const;
 
   const std::string& name() const;
   // The source as it was given.
@@ -70,15 +71,15 @@ struct Chat {
 // A model's templates with its special tokens.
 struct ModelChatTemplate {
   ChatTemplate chat;
-  std::optional<ChatTemplate> tool_use;  // used where tools are given
+  std::optional<ChatTemplate> tool_use;                                      // used where tools are given
   nlohmann::ordered_json special_tokens = nlohmann::ordered_json::object();  // "bos_token": "<s>", ...
 
   [[nodiscard]] absl::StatusOr<Rendered> Render(const Chat& chat, const RenderOptions& options = {}) const;
 };
 
-// Reads chat_template.jinja, else `chat_template` of tokenizer_config.json (text, or a list of {name, template}: "default"
-// and "tool_use"), and the special tokens of tokenizer_config.json and special_tokens_map.json (text, or objects with
-// `content`). NOT_FOUND where the folder has no template.
+// Reads chat_template.jinja, else `chat_template` of tokenizer_config.json (text, or a list of {name, template}:
+// "default" and "tool_use"), and the special tokens of tokenizer_config.json and special_tokens_map.json (text, or
+// objects with `content`). NOT_FOUND where the folder has no template.
 [[nodiscard]] absl::StatusOr<ModelChatTemplate> LoadChatTemplate(const std::filesystem::path& model_dir);
 
 }  // namespace manta::chat_template

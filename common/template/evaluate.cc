@@ -42,11 +42,16 @@ Value Interpreter::Evaluate(const Expr& expr, const ScopePtr& scope) {
   ChargeSteps(1);
   Deeper deeper(&depth_);
   switch (expr.kind) {
-    case Expr::Kind::kConst: return expr.constant;
-    case Expr::Kind::kName: return EvaluateName(expr, scope);
-    case Expr::Kind::kTuple: return Value::Tuple(EvaluateAll(expr.children, scope));
-    case Expr::Kind::kList: return Value::List(EvaluateAll(expr.children, scope));
-    case Expr::Kind::kDict: return EvaluateDict(expr, scope);
+    case Expr::Kind::kConst:
+      return expr.constant;
+    case Expr::Kind::kName:
+      return EvaluateName(expr, scope);
+    case Expr::Kind::kTuple:
+      return Value::Tuple(EvaluateAll(expr.children, scope));
+    case Expr::Kind::kList:
+      return Value::List(EvaluateAll(expr.children, scope));
+    case Expr::Kind::kDict:
+      return EvaluateDict(expr, scope);
     case Expr::Kind::kCondition:
       if (IsTrue(Evaluate(*expr.children[0], scope))) return Evaluate(*expr.children[1], scope);
       if (expr.children[2] != nullptr) return Evaluate(*expr.children[2], scope);
@@ -59,16 +64,20 @@ Value Interpreter::Evaluate(const Expr& expr, const ScopePtr& scope) {
       Value left = Evaluate(*expr.children[0], scope);
       return IsTrue(left) ? Evaluate(*expr.children[1], scope) : left;
     }
-    case Expr::Kind::kNot: return Value::Bool(!IsTrue(Evaluate(*expr.children[0], scope)));
-    case Expr::Kind::kCompare: return EvaluateCompare(expr, scope);
+    case Expr::Kind::kNot:
+      return Value::Bool(!IsTrue(Evaluate(*expr.children[0], scope)));
+    case Expr::Kind::kCompare:
+      return EvaluateCompare(expr, scope);
     case Expr::Kind::kBinary: {
       const Value left = Evaluate(*expr.children[0], scope);
       const Value right = Evaluate(*expr.children[1], scope);
       line_ = expr.line;
       return BinaryOperation(expr.name, left, right);
     }
-    case Expr::Kind::kConcat: return EvaluateConcat(expr, scope);
-    case Expr::Kind::kNegate: return Negate(Evaluate(*expr.children[0], scope));
+    case Expr::Kind::kConcat:
+      return EvaluateConcat(expr, scope);
+    case Expr::Kind::kNegate:
+      return Negate(Evaluate(*expr.children[0], scope));
     case Expr::Kind::kPlus: {
       const Value value = Evaluate(*expr.children[0], scope);
       return Negate(Negate(value));
@@ -84,11 +93,16 @@ Value Interpreter::Evaluate(const Expr& expr, const ScopePtr& scope) {
       line_ = expr.line;
       return Item(object, key);
     }
-    case Expr::Kind::kSlice: return EvaluateSlice(expr, scope);
-    case Expr::Kind::kCall: return EvaluateCall(expr, scope, nullptr);
-    case Expr::Kind::kFilter: return EvaluateFilter(expr, scope, nullptr);
-    case Expr::Kind::kTest: return Value::Bool(EvaluateTest(expr, scope));
-    case Expr::Kind::kNamespaceRef: break;
+    case Expr::Kind::kSlice:
+      return EvaluateSlice(expr, scope);
+    case Expr::Kind::kCall:
+      return EvaluateCall(expr, scope, nullptr);
+    case Expr::Kind::kFilter:
+      return EvaluateFilter(expr, scope, nullptr);
+    case Expr::Kind::kTest:
+      return Value::Bool(EvaluateTest(expr, scope));
+    case Expr::Kind::kNamespaceRef:
+      break;
   }
   Fail("an assignment's target stands where a value is expected");
 }
@@ -174,7 +188,7 @@ Value Interpreter::EvaluateCall(const Expr& expr, const ScopePtr& scope, const V
 }
 
 Value Interpreter::EvaluateFilter(const Expr& expr, const ScopePtr& scope, const Value* input) {
-  const Value value = expr.children[0] == nullptr ? *input
+  const Value value = expr.children[0] == nullptr                     ? *input
                       : expr.children[0]->kind == Expr::Kind::kFilter ? EvaluateFilter(*expr.children[0], scope, input)
                                                                       : Evaluate(*expr.children[0], scope);
   const Args args = EvaluateArgs(expr, scope);

@@ -36,7 +36,9 @@ ExpressionParser::Nesting::Nesting(ExpressionParser* parser) : parser_(parser) {
   }
 }
 
-void ExpressionParser::FailAt(int line, std::string message) const { throw SyntaxFailure{line, std::move(message)}; }
+void ExpressionParser::FailAt(int line, std::string message) const {
+  throw SyntaxFailure{line, std::move(message)};
+}
 
 void ExpressionParser::Unexpected(std::string_view expected) const {
   FailAt(Current().line, StrCat("expected ", expected, ", found ", Describe(Current())));
@@ -81,7 +83,8 @@ void ExpressionParser::SetHeight(Expr* node) const {
   see(node->star);
   see(node->star_star);
   node->depth = height + 1;
-  if (node->depth > kMaxHeight) FailAt(node->line, StrCat("an expression has more than ", kMaxHeight, " operations in a row"));
+  if (node->depth > kMaxHeight)
+    FailAt(node->line, StrCat("an expression has more than ", kMaxHeight, " operations in a row"));
 }
 
 ExprPtr ExpressionParser::Make(Kind kind, int line, std::vector<ExprPtr> children) const {
@@ -96,109 +99,6 @@ ExprPtr ExpressionParser::Make(Kind kind, int line, std::vector<ExprPtr> childre
 ExprPtr ExpressionParser::Expression(bool with_condition) {
   Nesting nesting(this);
   return with_condition ? Condition() : Or();
-}
-
-ExprPtr ExpressionParser::Condition() {
-  int line = Current().line;
-  ExprPtr node = Or();
-  while (SkipName("if")) {
-    std::vector<ExprPtr> children;
-    children.push_back(Or());
-    children.push_back(std::move(node));
-    children.push_back(SkipName("else") ? Expression() : nullptr);
-    node = Make(Kind::kCondition, line, std::move(children));
-    line = Current().line;
-  }
-  return node;
-}
-
-ExprPtr ExpressionParser::Or() {
-  const int line = Current().line;
-  ExprPtr left = And();
-  while (SkipName("or")) left = Make(Kind::kOr, line, Children(std::move(left), And()));
-  return left;
-}
-
-ExprPtr ExpressionParser::And() {
-  const int line = Current().line;
-  ExprPtr left = Not();
-  while (SkipName("and")) left = Make(Kind::kAnd, line, Children(std::move(left), Not()));
-  return left;
-}
-
-ExprPtr ExpressionParser::Not() {
-  const int line = Current().line;
-  if (!SkipName("not")) return Compare();
-  Nesting nesting(this);
-  return Make(Kind::kNot, line, Children(Not()));
-}
-
-ExprPtr ExpressionParser::Compare() {
-  const int line = Current().line;
-  std::vector<ExprPtr> operands;
-  std::vector<std::string> operators;
-  operands.push_back(Sum());
-  static constexpr std::string_view kComparisons[] = {"==", "!=", "<", "<=", ">", ">="};
-  while (true) {
-    if (Current().type == Type::kOperator &&
-        std::find(std::begin(kComparisons), std::end(kComparisons), Current().text) != std::end(kComparisons)) {
-      operators.push_back(Take().text);
-    } else if (SkipName("in")) {
-      operators.push_back("in");
-    } else if (IsName("not") && Is(Look(), Type::kName, "in")) {
-      Take();
-      Take();
-      operators.push_back("not in");
-    } else {
-      break;
-    }
-    operands.push_back(Sum());
-  }
-  if (operators.empty()) return std::move(operands[0]);
-  ExprPtr node = Make(Kind::kCompare, line, std::move(operands));
-  node->operators = std::move(operators);
-  return node;
-}
-
-ExprPtr ExpressionParser::Sum() {
-  const int line = Current().line;
-  ExprPtr left = Concat();
-  while (IsOperator("+") || IsOperator("-")) {
-    const std::string op = Take().text;
-    left = Make(Kind::kBinary, line, Children(std::move(left), Concat()));
-    left->name = op;
-  }
-  return left;
-}
-
-ExprPtr ExpressionParser::Concat() {
-  const int line = Current().line;
-  std::vector<ExprPtr> parts;
-  parts.push_back(Product());
-  while (SkipOperator("~")) parts.push_back(Product());
-  if (parts.size() == 1) return std::move(parts[0]);
-  return Make(Kind::kConcat, line, std::move(parts));
-}
-
-ExprPtr ExpressionParser::Product() {
-  const int line = Current().line;
-  ExprPtr left = Power();
-  while (IsOperator("*") || IsOperator("/") || IsOperator("//") || IsOperator("%")) {
-    const std::string op = Take().text;
-    left = Make(Kind::kBinary, line, Children(std::move(left), Power()));
-    left->name = op;
-  }
-  return left;
-}
-
-ExprPtr ExpressionParser::Power() {
-  const int line = Current().line;
-  ExprPtr left = Unary();
-  while (SkipOperator("**")) {  // Jinja, unlike Python, groups from the left
-    left = Make(Kind::kBinary, line, Children(std::move(left), Unary()));
-    left->name = "**";
-  }
-  return left;
 }
 
 ExprPtr ExpressionParser::Unary(bool with_filter) {
@@ -248,9 +148,12 @@ ExprPtr ExpressionParser::Primary(bool with_namespace) {
       return constant(Value::String(std::move(text)));
     }
     case Type::kInteger:
-    case Type::kFloat: return constant(Take().value);
-    case Type::kOperator: break;
-    default: Unexpected("an expression");
+    case Type::kFloat:
+      return constant(Take().value);
+    case Type::kOperator:
+      break;
+    default:
+      Unexpected("an expression");
   }
   if (SkipOperator("(")) {
     ExprPtr node = TupleOrExpression(true, "", true);
@@ -284,7 +187,8 @@ ExprPtr ExpressionParser::Primary(bool with_namespace) {
 
 bool ExpressionParser::AtTupleEnd(std::string_view end_name) const {
   const Type type = Current().type;
-  return type == Type::kVariableEnd || type == Type::kBlockEnd || IsOperator(")") || (!end_name.empty() && IsName(end_name));
+  return type == Type::kVariableEnd || type == Type::kBlockEnd || IsOperator(")") ||
+         (!end_name.empty() && IsName(end_name));
 }
 
 ExprPtr ExpressionParser::TupleOrExpression(bool with_condition, std::string_view end_name, bool in_parentheses) {
@@ -409,7 +313,8 @@ void ExpressionParser::CallArguments(Expr* call) {
     comma = true;
     const int line = Current().line;
     if (SkipOperator("*")) {
-      if (call->star != nullptr || call->star_star != nullptr) FailAt(line, "*arguments come once, and before **arguments");
+      if (call->star != nullptr || call->star_star != nullptr)
+        FailAt(line, "*arguments come once, and before **arguments");
       call->star = Expression();
     } else if (SkipOperator("**")) {
       if (call->star_star != nullptr) FailAt(line, "**arguments come once");

@@ -5,8 +5,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
-#include "common/base/strings.h"
 #include "absl/strings/str_format.h"
+#include "common/base/strings.h"
 #include "common/template/builtins.h"
 #include "common/template/interpreter.h"
 #include "common/template/python_format.h"
@@ -24,7 +24,8 @@ std::optional<double> ReadFloat(std::string_view raw) {
       text.push_back(stripped[i]);
       continue;
     }
-    const bool between = i > 0 && i + 1 < stripped.size() && absl::ascii_isdigit(static_cast<unsigned char>(stripped[i - 1])) &&
+    const bool between = i > 0 && i + 1 < stripped.size() &&
+                         absl::ascii_isdigit(static_cast<unsigned char>(stripped[i - 1])) &&
                          absl::ascii_isdigit(static_cast<unsigned char>(stripped[i + 1]));
     if (!between) return std::nullopt;
   }
@@ -160,10 +161,14 @@ Value Round(Interpreter&, const Value& value, const Args& args) {
   return Value::Float((method == "ceil" ? std::ceil(scaled) : std::floor(scaled)) / scale.number());
 }
 
-Value FileSize(Interpreter& interpreter, const Value& value, const Args& args) {
+Value FileSize(Interpreter&, const Value& value, const Args& args) {
   const Bound bound("filesizeformat", args, {"binary"});
   const bool binary = bound.Truth(0, false);
-  const double bytes = FloatFilter(interpreter, value, Args()).number();
+  const std::optional<double> read = value.is_string() ? ReadFloat(value.text()) : std::nullopt;
+  if (!read && !value.is_number()) {
+    Fail(StrCat("filesizeformat: ", value.is_string() ? StringRepr(value.text()) : TypeName(value), " is no number"));
+  }
+  const double bytes = read ? *read : value.number();
   const double base = binary ? 1024 : 1000;
   if (bytes == 1) return Value::String("1 Byte");
   if (bytes < base) return Value::String(absl::StrFormat("%d Bytes", static_cast<int64_t>(bytes)));
@@ -171,7 +176,8 @@ Value FileSize(Interpreter& interpreter, const Value& value, const Args& args) {
   double unit = base;
   size_t i = 0;
   for (; i + 1 < kPrefixes.size() && bytes >= unit * base; ++i) unit *= base;
-  const std::string prefix = binary ? StrCat(i == 0 ? "K" : std::string(1, kPrefixes[i]), "iB") : std::string(1, kPrefixes[i]) + "B";
+  const std::string prefix =
+      binary ? StrCat(i == 0 ? "K" : std::string(1, kPrefixes[i]), "iB") : std::string(1, kPrefixes[i]) + "B";
   return Value::String(absl::StrFormat("%.1f %s", bytes / unit, prefix));
 }
 
@@ -186,8 +192,13 @@ constexpr char kPprint[] = "pprint", kPprintWhy[] = "use tojson(indent=...)";
 }  // namespace
 
 std::vector<NamedFilter> NumberFilters() {
-  return {{"abs", Abs}, {"filesizeformat", FileSize}, {"float", FloatFilter}, {"int", IntFilter},
-          {"pprint", NotOffered<kPprint, kPprintWhy>}, {"random", NotOffered<kRandom, kRandomWhy>}, {"round", Round},
+  return {{"abs", Abs},
+          {"filesizeformat", FileSize},
+          {"float", FloatFilter},
+          {"int", IntFilter},
+          {"pprint", NotOffered<kPprint, kPprintWhy>},
+          {"random", NotOffered<kRandom, kRandomWhy>},
+          {"round", Round},
           {"urlize", NotOffered<kUrlize, kUrlizeWhy>}};
 }
 
@@ -203,6 +214,8 @@ Filter FindFilter(std::string_view name) {
   return it == filters.end() ? nullptr : it->second;
 }
 
-std::string UnknownFilter(std::string_view name) { return StrCat("there is no filter named '", name, "'"); }
+std::string UnknownFilter(std::string_view name) {
+  return StrCat("there is no filter named '", name, "'");
+}
 
 }  // namespace manta::chat_template

@@ -3,8 +3,8 @@
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/numbers.h"
-#include "common/base/strings.h"
 #include "absl/strings/str_split.h"
+#include "common/base/strings.h"
 #include "common/template/builtins.h"
 #include "common/template/interpreter.h"
 #include "common/template/python_format.h"
@@ -45,11 +45,13 @@ Value First(Interpreter&, const Value& value, const Args& args) {
 }
 
 std::optional<Next> Reversed(const Value& value) {
+  if (value.is_undefined()) return TryIterate(value);
   if (value.is_sequence() || value.is_string() || value.is_dict()) {
-    return [items = ToVector(value), i = size_t{0}]() mutable -> std::optional<Value> {
+    return [items = ToVector(value), markup = value.is_markup(), i = size_t{0}]() mutable -> std::optional<Value> {
       if (i >= items.size()) return std::nullopt;
       ChargeSteps(1);
-      return items[items.size() - 1 - i++];
+      const Value& item = items[items.size() - 1 - i++];
+      return markup ? Value::String(item.text(), true) : item;
     };
   }
   if (value.is_object()) return value.object().IterateReversed();
@@ -58,7 +60,6 @@ std::optional<Next> Reversed(const Value& value) {
 
 Value Last(Interpreter&, const Value& value, const Args& args) {
   Bound("last", args, {});
-  if (value.is_undefined()) Fail(value.undefined_message());
   std::optional<Next> next = Reversed(value);
   if (!next) Fail(StrCat("'", TypeName(value), "' object is not reversible"));
   const std::optional<Value> item = (*next)();
@@ -73,7 +74,6 @@ Value Reverse(Interpreter&, const Value& value, const Args& args) {
     for (auto it = letters.rbegin(); it != letters.rend(); ++it) out += *it;
     return Value::String(std::move(out), value.is_markup());
   }
-  if (value.is_undefined()) Fail(value.undefined_message());
   if (std::optional<Next> next = Reversed(value)) return MakeGenerator(*std::move(next), value.depth());
   std::vector<Value> items = ToVector(value);
   std::reverse(items.begin(), items.end());
@@ -201,8 +201,12 @@ Value Extreme(Interpreter& interpreter, const Value& value, const Args& args, bo
   }
   return best ? best->item : Value::Undefined("No aggregated item, sequence was empty.");
 }
-Value Min(Interpreter& interpreter, const Value& value, const Args& args) { return Extreme(interpreter, value, args, false); }
-Value Max(Interpreter& interpreter, const Value& value, const Args& args) { return Extreme(interpreter, value, args, true); }
+Value Min(Interpreter& interpreter, const Value& value, const Args& args) {
+  return Extreme(interpreter, value, args, false);
+}
+Value Max(Interpreter& interpreter, const Value& value, const Args& args) {
+  return Extreme(interpreter, value, args, true);
+}
 
 Value GroupBy(Interpreter& interpreter, const Value& value, const Args& args) {
   const Bound bound("groupby", args, {"attribute", "default", "case_sensitive"}, 1);
@@ -240,7 +244,17 @@ Value Sum(Interpreter& interpreter, const Value& value, const Args& args) {
   return total;
 }
 
-Value SliceFilter(Interpreter&, const Value& value, const Args& args) {
+// A generator over the list that `make` gives when it is first drawn on.
+Value Lazily(std::function<Value()> make, int depth) {
+  return MakeGenerator(
+      [make = std::move(make), next = std::optional<Next>()]() mutable -> std::optional<Value> {
+        if (!next) next = Iterate(make());
+        return (*next)();
+      },
+      depth + 1);
+}
+
+Value Slices(const Value& value, const Args& args) {
   const Bound bound("slice", args, {"slices", "fill_with"}, 1);
   const Int slices = bound.Integer(0, 0);
   if (slices == 0) Fail("integer division or modulo by zero");
@@ -257,11 +271,10 @@ Value SliceFilter(Interpreter&, const Value& value, const Args& args) {
     if (bound[1] != nullptr && !bound[1]->is_none() && i >= length % slices) part.push_back(*bound[1]);
     out.push_back(Value::List(std::move(part)));
   }
-  const Value list = Value::List(std::move(out));
-  return MakeGenerator(Iterate(list), list.depth());
+  return Value::List(std::move(out));
 }
 
-Value Batch(Interpreter&, const Value& value, const Args& args) {
+Value Batches(const Value& value, const Args& args) {
   const Bound bound("batch", args, {"linecount", "fill_with"}, 1);
   const Int size = bound.Integer(0, 0);
   std::vector<Value> out, part;
@@ -278,8 +291,7 @@ Value Batch(Interpreter&, const Value& value, const Args& args) {
     }
     out.push_back(Value::List(std::move(part)));
   }
-  const Value list = Value::List(std::move(out));
-  return MakeGenerator(Iterate(list), list.depth());
+  return Value::List(std::move(out));
 }
 
 int DepthOf(const Value& value, const Args& args) {
@@ -289,11 +301,21 @@ int DepthOf(const Value& value, const Args& args) {
   return depth;
 }
 
+Value SliceFilter(Interpreter&, const Value& value, const Args& args) {
+  Bound("slice", args, {"slices", "fill_with"}, 1);
+  return Lazily([value, args] { return Slices(value, args); }, DepthOf(value, args));
+}
+Value Batch(Interpreter&, const Value& value, const Args& args) {
+  Bound("batch", args, {"linecount", "fill_with"}, 1);
+  return Lazily([value, args] { return Batches(value, args); }, DepthOf(value, args));
+}
+
 Value MapFilter(Interpreter& interpreter, const Value& value, const Args& args) {
   std::function<Value(const Value&)> function;
   const bool by_attribute = args.positional.empty() && !args.named.empty();
   return MakeGenerator(
-      [&interpreter, value, args, by_attribute, function, next = std::optional<Next>()]() mutable -> std::optional<Value> {
+      [&interpreter, value, args, by_attribute, function,
+       next = std::optional<Next>()]() mutable -> std::optional<Value> {
         if (!next) {
           if (!IsTrue(value)) {
             next = []() -> std::optional<Value> { return std::nullopt; };
@@ -334,7 +356,8 @@ Value SelectOrReject(Interpreter& interpreter, const Value& value, const Args& a
             const size_t first = by_attribute ? 1 : 0;
             if (args.positional.size() > first) {
               test = Str(args.positional[first]);
-              rest.positional.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(first) + 1, args.positional.end());
+              rest.positional.assign(args.positional.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+                                     args.positional.end());
               rest.named = args.named;
             }
             next = Iterate(value);
@@ -349,10 +372,18 @@ Value SelectOrReject(Interpreter& interpreter, const Value& value, const Args& a
       },
       DepthOf(value, args));
 }
-Value Select(Interpreter& i, const Value& v, const Args& a) { return SelectOrReject(i, v, a, true, false); }
-Value Reject(Interpreter& i, const Value& v, const Args& a) { return SelectOrReject(i, v, a, false, false); }
-Value SelectAttr(Interpreter& i, const Value& v, const Args& a) { return SelectOrReject(i, v, a, true, true); }
-Value RejectAttr(Interpreter& i, const Value& v, const Args& a) { return SelectOrReject(i, v, a, false, true); }
+Value Select(Interpreter& i, const Value& v, const Args& a) {
+  return SelectOrReject(i, v, a, true, false);
+}
+Value Reject(Interpreter& i, const Value& v, const Args& a) {
+  return SelectOrReject(i, v, a, false, false);
+}
+Value SelectAttr(Interpreter& i, const Value& v, const Args& a) {
+  return SelectOrReject(i, v, a, true, true);
+}
+Value RejectAttr(Interpreter& i, const Value& v, const Args& a) {
+  return SelectOrReject(i, v, a, false, true);
+}
 
 Value Default(Interpreter&, const Value& value, const Args& args) {
   const Bound bound("default", args, {"default_value", "boolean"});
@@ -374,11 +405,15 @@ Value Attr(Interpreter& interpreter, const Value& value, const Args& args) {
 }  // namespace
 
 std::vector<NamedFilter> SequenceFilters() {
-  return {{"attr", Attr}, {"batch", Batch}, {"count", LengthFilter}, {"d", Default}, {"default", Default}, {"dictsort", DictSort},
-          {"first", First}, {"groupby", GroupBy}, {"items", Items}, {"join", Join}, {"last", Last}, {"length", LengthFilter},
-          {"list", ListFilter}, {"map", MapFilter}, {"max", Max}, {"min", Min}, {"reject", Reject}, {"rejectattr", RejectAttr},
-          {"reverse", Reverse}, {"select", Select}, {"selectattr", SelectAttr}, {"slice", SliceFilter}, {"sort", Sort},
-          {"sum", Sum}, {"unique", Unique}};
+  return {{"attr", Attr},         {"batch", Batch},     {"count", LengthFilter},
+          {"d", Default},         {"default", Default}, {"dictsort", DictSort},
+          {"first", First},       {"groupby", GroupBy}, {"items", Items},
+          {"join", Join},         {"last", Last},       {"length", LengthFilter},
+          {"list", ListFilter},   {"map", MapFilter},   {"max", Max},
+          {"min", Min},           {"reject", Reject},   {"rejectattr", RejectAttr},
+          {"reverse", Reverse},   {"select", Select},   {"selectattr", SelectAttr},
+          {"slice", SliceFilter}, {"sort", Sort},       {"sum", Sum},
+          {"unique", Unique}};
 }
 
 }  // namespace manta::chat_template

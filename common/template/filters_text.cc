@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <cmath>
 
-#include "common/base/strings.h"
 #include "absl/strings/str_format.h"
+#include "common/base/strings.h"
 #include "common/template/builtins.h"
 #include "common/template/interpreter.h"
 #include "common/template/python_format.h"
@@ -14,7 +14,9 @@ namespace manta::chat_template {
 namespace {
 
 // soft_str: text as it is, anything else through str().
-Value Soft(const Value& value) { return value.is_string() ? value : Value::String(Str(value)); }
+Value Soft(const Value& value) {
+  return value.is_string() ? value : Value::String(Str(value));
+}
 
 template <std::string (*F)(std::string_view)>
 Value Map(Interpreter&, const Value& value, const Args& args) {
@@ -99,13 +101,15 @@ Value Indent(Interpreter&, const Value& value, const Args& args) {
 
 Value Truncate(Interpreter&, const Value& value, const Args& args) {
   const Bound bound("truncate", args, {"length", "killwords", "end", "leeway"});
-  if (!value.is_string()) Fail(StrCat("truncate: text is needed, not ", TypeName(value)));
   const Int length = bound.Integer(0, 255), leeway = bound.Integer(3, 5);
   const std::string end = bound.Text(2).value_or("...");
   const Int end_length = static_cast<Int>(CodePointCount(end));
-  if (length < end_length) Fail(StrCat("truncate: expected length >= ", IntText(end_length), ", got ", IntText(length)));
+  if (length < end_length)
+    Fail(StrCat("truncate: expected length >= ", IntText(end_length), ", got ", IntText(length)));
   if (leeway < 0) Fail("truncate: expected leeway >= 0");
-  if (static_cast<Int>(*Length(value)) <= length + leeway) return value;
+  const std::optional<size_t> given = Length(value);
+  if (given && static_cast<Int>(*given) <= length + leeway) return value;
+  if (!value.is_string()) Fail(StrCat("truncate: text is needed, not ", TypeName(value)));
   std::string cut = Slice(value, Value(), Value::Integer(length - end_length), Value()).text();
   if (!bound.Truth(1, false)) {
     const size_t space = cut.rfind(' ');
@@ -132,7 +136,8 @@ Value WordWrap(Interpreter&, const Value& value, const Args& args) {
     bool in_space = false;
     for (std::string_view c : SplitCodePoints(line)) {
       const bool space = c == " " || c == "\t" || c == "\x0b" || c == "\x0c";
-      const bool after_hyphen = hyphens && !chunks.empty() && !in_space && chunks.back().size() > 1 && chunks.back().back() == "-";
+      const bool after_hyphen =
+          hyphens && !chunks.empty() && !in_space && chunks.back().size() > 1 && chunks.back().back() == "-";
       if (chunks.empty() || space != in_space || after_hyphen) chunks.emplace_back();
       in_space = space;
       chunks.back().push_back(c);
@@ -192,7 +197,8 @@ Value WordCount(Interpreter&, const Value& value, const Args& args) {
 }
 
 Value FormatFilter(Interpreter&, const Value& value, const Args& args) {
-  if (!args.positional.empty() && !args.named.empty()) Fail("can't handle positional and keyword arguments at the same time");
+  if (!args.positional.empty() && !args.named.empty())
+    Fail("can't handle positional and keyword arguments at the same time");
   const Value text = Soft(value);
   if (args.named.empty()) return BinaryOperation("%", text, Value::Tuple(args.positional));
   auto dict = std::make_shared<Dict>();
@@ -245,8 +251,12 @@ Value StripTags(Interpreter&, const Value& value, const Args& args) {
     space = false;
     out.append(text, begin, pos - begin);
   }
-  for (const auto& [entity, c] : {std::pair<std::string_view, std::string_view>{"&lt;", "<"}, {"&gt;", ">"}, {"&#34;", "\""},
-                                  {"&quot;", "\""}, {"&#39;", "'"}, {"&amp;", "&"}}) {
+  for (const auto& [entity, c] : {std::pair<std::string_view, std::string_view>{"&lt;", "<"},
+                                  {"&gt;", ">"},
+                                  {"&#34;", "\""},
+                                  {"&quot;", "\""},
+                                  {"&#39;", "'"},
+                                  {"&amp;", "&"}}) {
     out = ReplaceText(out, entity, c, -1);
   }
   return Value::String(std::move(out));
@@ -255,8 +265,8 @@ Value StripTags(Interpreter&, const Value& value, const Args& args) {
 std::string UrlQuote(const Value& value, bool for_query) {
   std::string out;
   for (char c : Str(value)) {
-    const bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' || c == '.' || c == '-' ||
-                       c == '~' || (c == '/' && !for_query);
+    const bool plain = (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z') || c == '_' || c == '.' ||
+                       c == '-' || c == '~' || (c == '/' && !for_query);
     if (plain) {
       out.push_back(c);
     } else if (for_query && c == ' ') {
@@ -303,7 +313,8 @@ Value ToJsonFilter(Interpreter&, const Value& value, const Args& args) {
   if (options.indent) options.item_separator = ",";
   if (bound[2] != nullptr && !bound[2]->is_none()) {
     const std::vector<Value> pair = ToVector(*bound[2]);
-    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string()) Fail("tojson: separators must be two strings");
+    if (pair.size() != 2 || !pair[0].is_string() || !pair[1].is_string())
+      Fail("tojson: separators must be two strings");
     options.item_separator = pair[0].text();
     options.key_separator = pair[1].text();
   }
@@ -316,7 +327,8 @@ Value XmlAttributes(Interpreter& interpreter, const Value& value, const Args& ar
   std::string out;
   for (const auto& [key, item] : value.dict().entries) {
     if (item.is_none() || item.is_undefined()) continue;
-    if (Str(key).find_first_of(" \t\n\r\f\v/>=") != std::string::npos) Fail(StrCat("Invalid character in attribute name: ", Repr(key)));
+    if (Str(key).find_first_of(" \t\n\r\f\v/>=") != std::string::npos)
+      Fail(StrCat("Invalid character in attribute name: ", Repr(key)));
     out += StrCat(out.empty() ? "" : " ", EscapeHtml(key), "=\"", EscapeHtml(item), "\"");
   }
   if (!out.empty() && bound.Truth(0, true)) out.insert(0, " ");
@@ -326,11 +338,27 @@ Value XmlAttributes(Interpreter& interpreter, const Value& value, const Args& ar
 }  // namespace
 
 std::vector<NamedFilter> TextFilters() {
-  return {{"capitalize", Map<Capitalize>}, {"center", Center}, {"e", Escape}, {"escape", Escape}, {"forceescape", ForceEscape},
-          {"format", FormatFilter}, {"indent", Indent}, {"lower", Map<ToLower>}, {"replace", Replace}, {"safe", Safe},
-          {"string", StringFilter}, {"striptags", StripTags}, {"title", Title}, {"tojson", ToJsonFilter}, {"trim", Trim},
-          {"truncate", Truncate}, {"upper", Map<ToUpper>}, {"urlencode", UrlEncode}, {"wordcount", WordCount},
-          {"wordwrap", WordWrap}, {"xmlattr", XmlAttributes}};
+  return {{"capitalize", Map<Capitalize>},
+          {"center", Center},
+          {"e", Escape},
+          {"escape", Escape},
+          {"forceescape", ForceEscape},
+          {"format", FormatFilter},
+          {"indent", Indent},
+          {"lower", Map<ToLower>},
+          {"replace", Replace},
+          {"safe", Safe},
+          {"string", StringFilter},
+          {"striptags", StripTags},
+          {"title", Title},
+          {"tojson", ToJsonFilter},
+          {"trim", Trim},
+          {"truncate", Truncate},
+          {"upper", Map<ToUpper>},
+          {"urlencode", UrlEncode},
+          {"wordcount", WordCount},
+          {"wordwrap", WordWrap},
+          {"xmlattr", XmlAttributes}};
 }
 
 }  // namespace manta::chat_template

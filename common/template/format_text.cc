@@ -11,7 +11,8 @@ namespace {
 
 class Formatter {
  public:
-  Formatter(Interpreter& interpreter, const Args& args, bool markup) : interpreter_(interpreter), args_(args), markup_(markup) {}
+  Formatter(Interpreter& interpreter, const Args& args, bool markup)
+      : interpreter_(interpreter), args_(args), markup_(markup) {}
 
   std::string Run(std::string_view format, int nesting) {
     if (nesting > 2) Fail("Max string recursion exceeded");

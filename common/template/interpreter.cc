@@ -112,7 +112,9 @@ Interpreter::Flow Interpreter::Execute(const Stmt& stmt, const ScopePtr& scope) 
   ChargeSteps(1);
   line_ = stmt.line;
   switch (stmt.kind) {
-    case Stmt::Kind::kText: Write(stmt.name); break;
+    case Stmt::Kind::kText:
+      Write(stmt.name);
+      break;
     case Stmt::Kind::kOutput:
       for (const auto& expr : stmt.exprs) {
         const Value value = Evaluate(*expr, scope);
@@ -125,30 +127,46 @@ Interpreter::Flow Interpreter::Execute(const Stmt& stmt, const ScopePtr& scope) 
         }
       }
       break;
-    case Stmt::Kind::kFor: return ExecuteFor(stmt, scope);
-    case Stmt::Kind::kIf: return ExecuteIf(stmt, scope);
+    case Stmt::Kind::kFor:
+      return ExecuteFor(stmt, scope);
+    case Stmt::Kind::kIf:
+      return ExecuteIf(stmt, scope);
     case Stmt::Kind::kSet:
       CheckNamespaceTargets(*stmt.target, scope);
       Assign(*stmt.target, Evaluate(*stmt.exprs[0], scope), scope);
       break;
-    case Stmt::Kind::kSetBlock: ExecuteSetBlock(stmt, scope); break;
+    case Stmt::Kind::kSetBlock:
+      ExecuteSetBlock(stmt, scope);
+      break;
     case Stmt::Kind::kMacro:
       scope->Set(stmt.name, Value::FromObject(std::make_shared<Macro>(&stmt, Captured(scope), stmt.name)));
       break;
-    case Stmt::Kind::kCallBlock: ExecuteCallBlock(stmt, scope); break;
-    case Stmt::Kind::kFilterBlock: ExecuteFilterBlock(stmt, scope); break;
-    case Stmt::Kind::kWith: return ExecuteWith(stmt, scope);
+    case Stmt::Kind::kCallBlock:
+      ExecuteCallBlock(stmt, scope);
+      break;
+    case Stmt::Kind::kFilterBlock:
+      ExecuteFilterBlock(stmt, scope);
+      break;
+    case Stmt::Kind::kWith:
+      return ExecuteWith(stmt, scope);
     case Stmt::Kind::kAutoescape: {
       const bool before = std::exchange(autoescape_, IsTrue(Evaluate(*stmt.exprs[0], scope)));
       const Flow flow = Execute(stmt.body, std::make_shared<Scope>(scope));
       autoescape_ = before;
       return flow;
     }
-    case Stmt::Kind::kBlock: Execute(stmt.body, std::make_shared<Scope>(scope)); break;
-    case Stmt::Kind::kGeneration: ExecuteGeneration(stmt, scope); break;
-    case Stmt::Kind::kBreak: return Flow::kBreak;
-    case Stmt::Kind::kContinue: return Flow::kContinue;
-    case Stmt::Kind::kUnsupported: Fail(stmt.name);
+    case Stmt::Kind::kBlock:
+      Execute(stmt.body, std::make_shared<Scope>(scope));
+      break;
+    case Stmt::Kind::kGeneration:
+      ExecuteGeneration(stmt, scope);
+      break;
+    case Stmt::Kind::kBreak:
+      return Flow::kBreak;
+    case Stmt::Kind::kContinue:
+      return Flow::kContinue;
+    case Stmt::Kind::kUnsupported:
+      Fail(stmt.name);
   }
   return Flow::kNormal;
 }
@@ -173,7 +191,8 @@ Interpreter::Flow Interpreter::ExecuteFor(const Stmt& stmt, const ScopePtr& scop
   return Flow::kNormal;
 }
 
-void Interpreter::RunLoop(const Stmt& stmt, const ScopePtr& scope, const Value& iterable, int depth0, std::string* out) {
+void Interpreter::RunLoop(const Stmt& stmt, const ScopePtr& scope, const Value& iterable, int depth0,
+                          std::string* out) {
   Depth depth(this);
   Redirect redirect(this, out);
   line_ = stmt.line;
@@ -276,8 +295,9 @@ Value Interpreter::CallMacro(const Stmt& stmt, const ScopePtr& scope, const std:
     Fail(StrCat("macro '", name, "' takes no keyword argument '", args.named[0].first, "'"));
   }
   if (signature.uses_varargs) {
-    std::vector<Value> rest(args.positional.begin() + static_cast<std::ptrdiff_t>(std::min(count, args.positional.size())),
-                            args.positional.end());
+    std::vector<Value> rest(
+        args.positional.begin() + static_cast<std::ptrdiff_t>(std::min(count, args.positional.size())),
+        args.positional.end());
     inner->Set("varargs", Value::Tuple(std::move(rest)));
   } else if (args.positional.size() > count) {
     Fail(StrCat("macro '", name, "' takes not more than ", count, " argument(s)"));
@@ -304,19 +324,22 @@ void Interpreter::CheckNamespaceTargets(const Expr& target, const ScopePtr& scop
   const Value* value = scope->Find(target.name);
   if (value == nullptr || !value->is_object() || dynamic_cast<Namespace*>(&value->object()) == nullptr) {
     Fail(StrCat("cannot assign the attribute '", target.attribute, "' of '", target.name,
-                      "': it is no namespace (make one with namespace())"));
+                "': it is no namespace (make one with namespace())"));
   }
 }
 
 void Interpreter::Assign(const Expr& target, const Value& value, const ScopePtr& scope) {
   switch (target.kind) {
-    case Expr::Kind::kName: scope->Set(target.name, value); return;
+    case Expr::Kind::kName:
+      scope->Set(target.name, value);
+      return;
     case Expr::Kind::kNamespaceRef: {
       const Value* found = scope->Find(target.name);
       dynamic_cast<Namespace&>(found->object()).Set(target.attribute, value);
       return;
     }
-    default: break;
+    default:
+      break;
   }
   std::optional<Next> next = TryIterate(value);
   if (!next) Fail(StrCat("cannot unpack non-iterable ", TypeName(value), " object"));

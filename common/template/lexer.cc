@@ -3,17 +3,21 @@
 #include <cstdlib>
 
 #include "absl/strings/ascii.h"
-#include "common/base/strings.h"
 #include "absl/strings/str_replace.h"
+#include "common/base/strings.h"
 #include "common/template/python_format.h"
 #include "common/template/text.h"
 
 namespace manta::chat_template {
 namespace {
 
-bool IsDigitChar(char c) { return c >= '0' && c <= '9'; }
+bool IsDigitChar(char c) {
+  return c >= '0' && c <= '9';
+}
 
-size_t SkipSpace(std::string_view text, size_t pos) { return text.size() - StripLeft(text.substr(pos)).size(); }
+size_t SkipSpace(std::string_view text, size_t pos) {
+  return text.size() - StripLeft(text.substr(pos)).size();
+}
 
 class Lexer {
  public:
@@ -35,7 +39,8 @@ class Lexer {
     }
     const char kind = source_[open + 1];
     size_t after = open + 2;
-    const char sign = after < source_.size() && (source_[after] == '-' || source_[after] == '+') ? source_[after] : '\0';
+    const char sign =
+        after < source_.size() && (source_[after] == '-' || source_[after] == '+') ? source_[after] : '\0';
     if (sign != '\0') ++after;
     // `{{+` is an opening and a plus sign in no template worth reading, but the sign belongs to the tag.
     std::string_view text = std::string_view(source_).substr(pos_, open - pos_);
@@ -47,7 +52,8 @@ class Lexer {
     } else if (sign != '+' && kind != '{') {
       const size_t newline = text.rfind('\n');
       const size_t line_begin = newline == std::string_view::npos ? 0 : newline + 1;
-      if ((line_begin > 0 || line_starting_) && SkipSpace(text, line_begin) == text.size()) kept = text.substr(0, line_begin);
+      if ((line_begin > 0 || line_starting_) && SkipSpace(text, line_begin) == text.size())
+        kept = text.substr(0, line_begin);
     }
     AddText(kept);
     line_ += Newlines(text.substr(kept.size()));
@@ -64,7 +70,8 @@ class Lexer {
 
   size_t FindOpen(size_t from) const {
     for (size_t at = source_.find('{', from); at != std::string::npos; at = source_.find('{', at + 1)) {
-      if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#')) return at;
+      if (at + 1 < source_.size() && (source_[at + 1] == '{' || source_[at + 1] == '%' || source_[at + 1] == '#'))
+        return at;
     }
     return std::string::npos;
   }
@@ -142,7 +149,10 @@ class Lexer {
         const bool plus = source_[pos_] == '+';
         const size_t close = pos_ + (minus || plus ? 1 : 0);
         Add(variable ? Token::Type::kVariableEnd : Token::Type::kBlockEnd, variable ? "}}" : "%}");
-        Advance(variable ? (minus ? SkipSpace(source_, close + 2) : close + 2) : AfterClose(close, minus ? '-' : plus ? '+' : '\0'));
+        Advance(variable ? (minus ? SkipSpace(source_, close + 2) : close + 2)
+                         : AfterClose(close, minus  ? '-'
+                                             : plus ? '+'
+                                                    : '\0'));
         return;
       }
       const size_t next = SkipSpace(source_, pos_);
@@ -182,7 +192,7 @@ class Lexer {
       if (open_brackets->empty()) throw SyntaxFailure{line_, StrCat("unexpected '", std::string(1, c), "'")};
       if (open_brackets->back() != c) {
         throw SyntaxFailure{line_, StrCat("unexpected '", std::string(1, c), "', expected '",
-                                                std::string(1, open_brackets->back()), "'")};
+                                          std::string(1, open_brackets->back()), "'")};
       }
       open_brackets->pop_back();
     }
@@ -207,8 +217,8 @@ class Lexer {
 
   // digits with single underscores between them; the position behind them.
   size_t Digits(size_t at) const {
-    while (at < source_.size() &&
-           (IsDigitChar(source_[at]) || (source_[at] == '_' && at + 1 < source_.size() && IsDigitChar(source_[at + 1])))) {
+    while (at < source_.size() && (IsDigitChar(source_[at]) ||
+                                   (source_[at] == '_' && at + 1 < source_.size() && IsDigitChar(source_[at + 1])))) {
       ++at;
     }
     return at;
@@ -261,9 +271,12 @@ class Lexer {
     for (; at < source_.size(); ++at) {
       const char c = source_[at];
       if (c == '_') continue;
-      const int digit = IsDigitChar(c) ? c - '0' : absl::ascii_isalpha(static_cast<unsigned char>(c)) ? (c | 32) - 'a' + 10 : 99;
+      const int digit = IsDigitChar(c)                                       ? c - '0'
+                        : absl::ascii_isalpha(static_cast<unsigned char>(c)) ? (c | 32) - 'a' + 10
+                                                                             : 99;
       if (digit >= base) break;
-      if (__builtin_mul_overflow(value, static_cast<Int>(base), &value) || __builtin_add_overflow(value, static_cast<Int>(digit), &value)) {
+      if (__builtin_mul_overflow(value, static_cast<Int>(base), &value) ||
+          __builtin_add_overflow(value, static_cast<Int>(digit), &value)) {
         throw SyntaxFailure{line_, "a number is too large: at most 128 bits are kept"};
       }
       last = at + 1;
@@ -279,7 +292,8 @@ class Lexer {
   void String(char quote) {
     size_t end = pos_ + 1;
     while (end < source_.size() && source_[end] != quote) end += source_[end] == '\\' ? 2 : 1;
-    if (end >= source_.size()) throw SyntaxFailure{line_, StrCat("a string is not closed: expected ", std::string(1, quote))};
+    if (end >= source_.size())
+      throw SyntaxFailure{line_, StrCat("a string is not closed: expected ", std::string(1, quote))};
     Add(Token::Type::kString, Unescape(std::string_view(source_).substr(pos_ + 1, end - pos_ - 1)));
     Advance(end + 1);
   }
@@ -307,21 +321,45 @@ class Lexer {
         AppendUtf8(&out, code);
       };
       switch (c) {
-        case 'n': out.push_back('\n'); break;
-        case 't': out.push_back('\t'); break;
-        case 'r': out.push_back('\r'); break;
-        case 'a': out.push_back('\a'); break;
-        case 'b': out.push_back('\b'); break;
-        case 'f': out.push_back('\f'); break;
-        case 'v': out.push_back('\v'); break;
+        case 'n':
+          out.push_back('\n');
+          break;
+        case 't':
+          out.push_back('\t');
+          break;
+        case 'r':
+          out.push_back('\r');
+          break;
+        case 'a':
+          out.push_back('\a');
+          break;
+        case 'b':
+          out.push_back('\b');
+          break;
+        case 'f':
+          out.push_back('\f');
+          break;
+        case 'v':
+          out.push_back('\v');
+          break;
         case '\\':
         case '\'':
-        case '"': out.push_back(c); break;
-        case '\n': break;
-        case 'x': hex(2); break;
-        case 'u': hex(4); break;
-        case 'U': hex(8); break;
-        case 'N': throw SyntaxFailure{line_, "\\N{...} names of characters are not known here: write \\uXXXX"};
+        case '"':
+          out.push_back(c);
+          break;
+        case '\n':
+          break;
+        case 'x':
+          hex(2);
+          break;
+        case 'u':
+          hex(4);
+          break;
+        case 'U':
+          hex(8);
+          break;
+        case 'N':
+          throw SyntaxFailure{line_, "\\N{...} names of characters are not known here: write \\uXXXX"};
         default:
           if (c >= '0' && c <= '7') {
             char32_t code = 0;
@@ -374,11 +412,16 @@ std::vector<Token> Tokenize(std::string_view source) {
 
 std::string Describe(const Token& token) {
   switch (token.type) {
-    case Token::Type::kEnd: return "the end of the template";
-    case Token::Type::kText: return "text";
-    case Token::Type::kString: return "a string";
-    case Token::Type::kName: return StrCat("'", token.text, "'");
-    default: return StrCat("'", token.text, "'");
+    case Token::Type::kEnd:
+      return "the end of the template";
+    case Token::Type::kText:
+      return "text";
+    case Token::Type::kString:
+      return "a string";
+    case Token::Type::kName:
+      return StrCat("'", token.text, "'");
+    default:
+      return StrCat("'", token.text, "'");
   }
 }
 

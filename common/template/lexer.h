@@ -1,6 +1,6 @@
 // Splits a template's source into tokens: text, and the words of {{ }} and {% %}. Comments are dropped here, and white
-// space around tags is trimmed here: as Hugging Face's environment does, a line's leading white space before a block tag
-// and the newline after it go (lstrip_blocks, trim_blocks), `-` strips all white space on its side, `+` keeps it.
+// space around tags is trimmed here: as Hugging Face's environment does, a line's leading white space before a block
+// tag and the newline after it go (lstrip_blocks, trim_blocks), `-` strips all white space on its side, `+` keeps it.
 #pragma once
 
 #include <string>
@@ -12,7 +12,19 @@
 namespace manta::chat_template {
 
 struct Token {
-  enum class Type { kText, kVariableBegin, kVariableEnd, kBlockBegin, kBlockEnd, kName, kString, kInteger, kFloat, kOperator, kEnd };
+  enum class Type {
+    kText,
+    kVariableBegin,
+    kVariableEnd,
+    kBlockBegin,
+    kBlockEnd,
+    kName,
+    kString,
+    kInteger,
+    kFloat,
+    kOperator,
+    kEnd
+  };
   Type type = Type::kEnd;
   std::string text;  // a name, an operator, a string's value
   Value value;       // of a number

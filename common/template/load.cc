@@ -1,7 +1,7 @@
 // Templates out of a model's folder.
-#include "common/base/strings.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/base/strings.h"
 #include "common/template/chat_template.h"
 
 namespace manta::chat_template {
@@ -18,7 +18,8 @@ absl::StatusOr<Json> ReadObject(const std::filesystem::path& path) {
   if (!text.ok()) return text.status();
   Json json = Json::parse(*text, nullptr, /*allow_exceptions=*/false);
   if (json.is_discarded()) return absl::InvalidArgumentError(StrCat(path.string(), ": this is not JSON"));
-  if (!json.is_object()) return absl::InvalidArgumentError(StrCat(path.string(), ": expected an object, found ", json.type_name()));
+  if (!json.is_object())
+    return absl::InvalidArgumentError(StrCat(path.string(), ": expected an object, found ", json.type_name()));
   return json;
 }
 
@@ -29,7 +30,8 @@ absl::Status AddSpecialTokens(const Json& config, const std::filesystem::path& p
     if (it == config.end() || it->is_null() || tokens->contains(key)) continue;
     const Json& token = it->is_object() && it->contains("content") ? (*it)["content"] : *it;
     if (!token.is_string()) {
-      return absl::InvalidArgumentError(StrCat(path.string(), ": ", key, " must be text or an object with `content`, found ", it->type_name()));
+      return absl::InvalidArgumentError(
+          StrCat(path.string(), ": ", key, " must be text or an object with `content`, found ", it->type_name()));
     }
     (*tokens)[key] = token;
   }
@@ -51,8 +53,8 @@ absl::Status ReadTemplates(const Json& value, const std::string& where, std::opt
     }
     const std::string name = entry["name"].get<std::string>();
     if (name != "default" && name != "tool_use") continue;
-    MANTA_ASSIGN_OR_RETURN(ChatTemplate parsed,
-                           ChatTemplate::Parse(entry["template"].get_ref<const std::string&>(), StrCat(where, "[", name, "]")));
+    MANTA_ASSIGN_OR_RETURN(ChatTemplate parsed, ChatTemplate::Parse(entry["template"].get_ref<const std::string&>(),
+                                                                    StrCat(where, "[", name, "]")));
     (name == "default" ? *chat : *tool_use) = std::move(parsed);
   }
   return absl::OkStatus();
@@ -63,7 +65,8 @@ absl::Status ReadTemplates(const Json& value, const std::string& where, std::opt
 absl::StatusOr<Rendered> ModelChatTemplate::Render(const Chat& input, const RenderOptions& options) const {
   const ChatTemplate& which = tool_use && !input.tools.is_null() ? *tool_use : chat;
   if (!input.messages.is_array()) {
-    return absl::InvalidArgumentError(StrCat(which.name(), ": messages must be a list, not ", input.messages.type_name()));
+    return absl::InvalidArgumentError(
+        StrCat(which.name(), ": messages must be a list, not ", input.messages.type_name()));
   }
   Json context = special_tokens;
   context["messages"] = input.messages;
@@ -73,7 +76,8 @@ absl::StatusOr<Rendered> ModelChatTemplate::Render(const Chat& input, const Rend
   if (input.kwargs.is_object()) {
     for (const auto& [key, value] : input.kwargs.items()) context[key] = value;
   } else if (!input.kwargs.is_null()) {
-    return absl::InvalidArgumentError(StrCat(which.name(), ": the template's arguments must be an object, not ", input.kwargs.type_name()));
+    return absl::InvalidArgumentError(
+        StrCat(which.name(), ": the template's arguments must be an object, not ", input.kwargs.type_name()));
   }
   return which.Render(context, options);
 }
@@ -93,7 +97,9 @@ absl::StatusOr<ModelChatTemplate> LoadChatTemplate(const std::filesystem::path& 
   }
   if (!chat && tool_use) chat = tool_use;
   if (!chat) {
-    return absl::NotFoundError(StrCat(model_dir.string(), " has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json"));
+    return absl::NotFoundError(
+        StrCat(model_dir.string(),
+               " has no chat template: neither chat_template.jinja nor chat_template in tokenizer_config.json"));
   }
   ModelChatTemplate model{*std::move(chat), std::move(tool_use), Json::object()};
   MANTA_RETURN_IF_ERROR(AddSpecialTokens(config, config_path, &model.special_tokens));

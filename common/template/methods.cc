@@ -17,13 +17,14 @@ namespace {
 using Method = Value (*)(Interpreter& interpreter, const Value& self, const Args& args);
 
 Value Unsafe(const Value& object, const std::string& name) {
-  return Value::Undefined(
-      StrCat("access to attribute '", name, "' of '", TypeName(object), "' object is unsafe: templates change no values"));
+  return Value::Undefined(StrCat("access to attribute '", name, "' of '", TypeName(object),
+                                 "' object is unsafe: templates change no values"));
 }
 
 Value Bind(const Value& self, const std::string& name, Method method) {
   if (self.depth() >= kMaxValueDepth - 1) Fail(StrCat("values nest more than ", kMaxValueDepth, " deep"));
-  return MakeFunction(name, [self, method](Interpreter& interpreter, Args args) { return method(interpreter, self, args); });
+  return MakeFunction(name,
+                      [self, method](Interpreter& interpreter, Args args) { return method(interpreter, self, args); });
 }
 
 Value DictGet(Interpreter&, const Value& self, const Args& args) {
@@ -101,12 +102,14 @@ std::optional<Value> NumberAttribute(const Value& self, const std::string& name)
 
 std::optional<Value> FindMethod(const Value& object, const std::string& name) {
   static const auto& dict_methods = *new absl::flat_hash_map<std::string_view, Method>{
-      {"get", DictGet}, {"items", DictItems}, {"keys", DictKeys}, {"values", DictValues}, {"copy", Copy}, {"fromkeys", FromKeys}};
-  static const auto& list_methods =
-      *new absl::flat_hash_map<std::string_view, Method>{{"count", SequenceCount}, {"index", SequenceIndex}, {"copy", Copy}};
-  static const auto& dict_unsafe = *new absl::flat_hash_set<std::string_view>{"clear", "pop", "popitem", "setdefault", "update"};
-  static const auto& list_unsafe = *new absl::flat_hash_set<std::string_view>{"append", "clear",   "pop",    "reverse",
-                                                                              "insert", "sort", "extend", "remove"};
+      {"get", DictGet},       {"items", DictItems}, {"keys", DictKeys},
+      {"values", DictValues}, {"copy", Copy},       {"fromkeys", FromKeys}};
+  static const auto& list_methods = *new absl::flat_hash_map<std::string_view, Method>{
+      {"count", SequenceCount}, {"index", SequenceIndex}, {"copy", Copy}};
+  static const auto& dict_unsafe =
+      *new absl::flat_hash_set<std::string_view>{"clear", "pop", "popitem", "setdefault", "update"};
+  static const auto& list_unsafe = *new absl::flat_hash_set<std::string_view>{"append", "clear", "pop",    "reverse",
+                                                                              "insert", "sort",  "extend", "remove"};
   switch (object.kind()) {
     case Value::Kind::kDict:
       if (dict_unsafe.contains(name)) return Unsafe(object, name);
@@ -125,8 +128,10 @@ std::optional<Value> FindMethod(const Value& object, const std::string& name) {
       return std::nullopt;
     case Value::Kind::kBool:
     case Value::Kind::kInt:
-    case Value::Kind::kFloat: return NumberAttribute(object, name);
-    default: return std::nullopt;
+    case Value::Kind::kFloat:
+      return NumberAttribute(object, name);
+    default:
+      return std::nullopt;
   }
 }
 

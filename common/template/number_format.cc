@@ -34,10 +34,14 @@ std::string Pad(std::string body, const Spec& spec, char default_align, size_t s
     return out;
   };
   switch (spec.align != 0 ? spec.align : default_align) {
-    case '<': return body + fill(missing);
-    case '^': return fill(missing / 2) + body + fill(missing - missing / 2);
-    case '=': return body.substr(0, sign_length) + fill(missing) + body.substr(sign_length);
-    default: return fill(missing) + body;
+    case '<':
+      return body + fill(missing);
+    case '^':
+      return fill(missing / 2) + body + fill(missing - missing / 2);
+    case '=':
+      return body.substr(0, sign_length) + fill(missing) + body.substr(sign_length);
+    default:
+      return fill(missing) + body;
   }
 }
 
@@ -60,8 +64,8 @@ std::string InBase(unsigned __int128 magnitude, unsigned base, bool upper) {
 }
 
 std::string Printf(double magnitude, char type, int precision, bool alternate) {
-  const char format[] = {'%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type,
-                         alternate ? type : '\0', '\0'};
+  const char format[] = {
+      '%', alternate ? '#' : '.', alternate ? '.' : '*', alternate ? '*' : type, alternate ? type : '\0', '\0'};
   std::string out(static_cast<size_t>(precision) + 400, '\0');
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wformat-nonliteral"
@@ -90,12 +94,15 @@ std::string FloatBody(double magnitude, const Spec& spec) {
       if (out.find_first_of(".e") == std::string::npos) out += ".0";
       return out;
     }
-    case '%': return Printf(magnitude * 100, 'f', spec.precision < 0 ? 6 : spec.precision, spec.alternate) + "%";
-    case 'n': return Printf(magnitude, 'g', spec.precision < 0 ? 6 : std::max(spec.precision, 1), spec.alternate);
+    case '%':
+      return Printf(magnitude * 100, 'f', spec.precision < 0 ? 6 : spec.precision, spec.alternate) + "%";
+    case 'n':
+      return Printf(magnitude, 'g', spec.precision < 0 ? 6 : std::max(spec.precision, 1), spec.alternate);
     case 'g':
     case 'G':
       return Printf(magnitude, spec.type, spec.precision < 0 ? 6 : std::max(spec.precision, 1), spec.alternate);
-    default: return Printf(magnitude, spec.type, spec.precision < 0 ? 6 : spec.precision, spec.alternate);
+    default:
+      return Printf(magnitude, spec.type, spec.precision < 0 ? 6 : spec.precision, spec.alternate);
   }
 }
 
@@ -113,11 +120,21 @@ std::string FormatInt(Int i, const Spec& spec) {
   const unsigned __int128 magnitude = i < 0 ? -static_cast<unsigned __int128>(i) : static_cast<unsigned __int128>(i);
   std::string digits, prefix;
   switch (spec.type) {
-    case 'b': digits = InBase(magnitude, 2, false), prefix = "0b"; break;
-    case 'o': digits = InBase(magnitude, 8, false), prefix = "0o"; break;
-    case 'x': digits = InBase(magnitude, 16, false), prefix = "0x"; break;
-    case 'X': digits = InBase(magnitude, 16, true), prefix = "0X"; break;
-    default: digits = InBase(magnitude, 10, false); break;
+    case 'b':
+      digits = InBase(magnitude, 2, false), prefix = "0b";
+      break;
+    case 'o':
+      digits = InBase(magnitude, 8, false), prefix = "0o";
+      break;
+    case 'x':
+      digits = InBase(magnitude, 16, false), prefix = "0x";
+      break;
+    case 'X':
+      digits = InBase(magnitude, 16, true), prefix = "0X";
+      break;
+    default:
+      digits = InBase(magnitude, 10, false);
+      break;
   }
   if (spec.grouping != 0) digits = Group(digits, spec.grouping, prefix.empty() ? 3 : 4);
   const std::string sign = SignOf(i < 0, spec.sign) + (spec.alternate ? prefix : "");
@@ -202,16 +219,16 @@ std::string Convert(const Value& value, const Spec& spec, bool left, bool escape
     case 'i':
     case 'u':
       if (value.is_float() && !std::isfinite(value.number())) Fail("cannot convert float infinity or nan to integer");
-      if (!value.is_number()) Fail(StrCat("%", std::string(1, spec.type), " format: a real number is required, not ",
-                                                TypeName(value)));
+      if (!value.is_number())
+        Fail(StrCat("%", std::string(1, spec.type), " format: a real number is required, not ", TypeName(value)));
       padded.type = 'd';
       if (value.is_float() && std::fabs(value.number()) > 1e38) Fail("the number is too large for %d");
       return FormatInt(value.is_float() ? static_cast<Int>(value.number()) : value.integer(), padded);
     case 'o':
     case 'x':
     case 'X':
-      if (!value.is_integral()) Fail(StrCat("%", std::string(1, spec.type), " format: an integer is required, not ",
-                                                  TypeName(value)));
+      if (!value.is_integral())
+        Fail(StrCat("%", std::string(1, spec.type), " format: an integer is required, not ", TypeName(value)));
       return FormatInt(value.integer(), padded);
     case 'e':
     case 'E':
@@ -221,14 +238,15 @@ std::string Convert(const Value& value, const Spec& spec, bool left, bool escape
     case 'G':
       if (!value.is_number()) Fail(StrCat("must be real number, not ", TypeName(value)));
       return FormatFloat(value.number(), padded);
-    default: Fail(StrCat("unsupported format character '", std::string(1, spec.type), "'"));
+    default:
+      Fail(StrCat("unsupported format character '", std::string(1, spec.type), "'"));
   }
 }
 
 }  // namespace
 
 std::string PercentFormat(const std::string& format, const Value& args, bool escape) {
-  const bool mapping = args.is_dict() || args.is_list() || args.is_undefined();
+  const bool mapping = args.is_dict() || args.is_list() || args.is_undefined() || TypeName(args) == "range";
   size_t used = 0;
   auto next = [&]() -> Value {
     if (args.is_tuple()) {
@@ -264,12 +282,23 @@ std::string PercentFormat(const std::string& format, const Value& args, bool esc
     }
     for (bool more = true; more;) {
       switch (at()) {
-        case '-': left = true; break;
-        case '+': spec.sign = '+'; break;
-        case ' ': spec.sign = spec.sign == '+' ? '+' : ' '; break;
-        case '#': spec.alternate = true; break;
-        case '0': spec.zero = true, spec.fill = "0"; break;
-        default: more = false;
+        case '-':
+          left = true;
+          break;
+        case '+':
+          spec.sign = '+';
+          break;
+        case ' ':
+          spec.sign = spec.sign == '+' ? '+' : ' ';
+          break;
+        case '#':
+          spec.alternate = true;
+          break;
+        case '0':
+          spec.zero = true, spec.fill = "0";
+          break;
+        default:
+          more = false;
       }
       if (more) ++i;
     }
@@ -278,11 +307,17 @@ std::string PercentFormat(const std::string& format, const Value& args, bool esc
         ++i;
         const Value value = next();
         if (!value.is_integral()) Fail("* wants int");
-        *target = static_cast<int>(std::max<Int>(-kMaxWidth, std::min<Int>(value.integer(), kMaxWidth)));
+        if (value.integer() > kMaxWidth || value.integer() < -kMaxWidth) {
+          Fail(StrCat("format widths and precisions end at ", kMaxWidth));
+        }
+        *target = static_cast<int>(value.integer());
         return;
       }
       int value = 0;
-      for (; at() >= '0' && at() <= '9'; ++i) value = std::min(value * 10 + (at() - '0'), kMaxWidth);
+      for (; at() >= '0' && at() <= '9'; ++i) {
+        value = value * 10 + (at() - '0');
+        if (value > kMaxWidth) Fail(StrCat("format widths and precisions end at ", kMaxWidth));
+      }
       *target = value;
     };
     number(&spec.width);

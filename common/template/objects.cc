@@ -6,7 +6,8 @@
 
 namespace manta::chat_template {
 
-LoopContext::LoopContext(const Value& iterable, Next next, bool sized, int depth0, std::function<Value(const Value&)> recurse)
+LoopContext::LoopContext(const Value& iterable, Next next, bool sized, int depth0,
+                         std::function<Value(const Value&)> recurse)
     : iterable_(iterable), next_(std::move(next)), sized_(sized), depth0_(depth0), recurse_(std::move(recurse)) {
   depth = iterable.depth() + 1;
 }
@@ -88,7 +89,9 @@ std::optional<Value> LoopContext::GetAttribute(const std::string& name) {
   return std::nullopt;
 }
 
-std::string Macro::Repr() const { return StrCat("<Macro ", StringRepr(name_), ">"); }
+std::string Macro::Repr() const {
+  return StrCat("<Macro ", StringRepr(name_), ">");
+}
 
 std::optional<Value> Macro::GetAttribute(const std::string& name) {
   if (name == "name") return Value::String(name_);
@@ -156,7 +159,8 @@ std::optional<Value> Range::GetAttribute(const std::string& name) {
 }
 
 std::optional<Next> Range::Iterate() {
-  return [start = start_, step = step_, i = Int{0}, length = static_cast<Int>(*Length())]() mutable -> std::optional<Value> {
+  return [start = start_, step = step_, i = Int{0},
+          length = static_cast<Int>(*Length())]() mutable -> std::optional<Value> {
     if (i >= length) return std::nullopt;
     ChargeSteps(1);
     return Value::Integer(start + step * i++);

@@ -11,8 +11,8 @@
 
 namespace manta::chat_template {
 
-// `loop` inside a for loop. It draws its items one at a time, so that a loop's filter sees what the body changed; asking
-// for what comes next looks one item ahead, and asking for the length of what has none reads the rest.
+// `loop` inside a for loop. It draws its items one at a time, so that a loop's filter sees what the body changed;
+// asking for what comes next looks one item ahead, and asking for the length of what has none reads the rest.
 class LoopContext : public Object, public std::enable_shared_from_this<LoopContext> {
  public:
   LoopContext(const Value& iterable, Next next, bool sized, int depth0, std::function<Value(const Value&)> recurse);
@@ -49,7 +49,9 @@ class Macro : public Object {
   std::string TypeName() const override { return "Macro"; }
   std::string Repr() const override;
   bool IsCallable() const override { return true; }
-  Value Call(Interpreter& interpreter, Args args) override { return interpreter.CallMacro(*stmt_, scope_, name_, std::move(args)); }
+  Value Call(Interpreter& interpreter, Args args) override {
+    return interpreter.CallMacro(*stmt_, scope_, name_, std::move(args));
+  }
   std::optional<Value> GetAttribute(const std::string& name) override;
 
  private:
@@ -77,6 +79,11 @@ class Namespace : public Object {
 class Range : public Object {
  public:
   Range(Int start, Int stop, Int step) : start_(start), stop_(stop), step_(step) {}
+
+  // The items first, first + by, ... before `last`.
+  std::shared_ptr<Range> Slice(Int first, Int last, Int by) const {
+    return std::make_shared<Range>(start_ + first * step_, start_ + last * step_, step_ * by);
+  }
 
   std::string TypeName() const override { return "range"; }
   std::string Repr() const override;

@@ -3,6 +3,7 @@
 
 #include "common/base/strings.h"
 #include "common/template/interpreter.h"
+#include "common/template/objects.h"
 #include "common/template/python_format.h"
 #include "common/template/text.h"
 
@@ -13,7 +14,9 @@ namespace {
   Fail(StrCat("unsupported operand type(s) for ", op, ": '", TypeName(a), "' and '", TypeName(b), "'"));
 }
 
-[[noreturn]] void Overflow() { Fail("integer overflow: at most 128 bits are kept"); }
+[[noreturn]] void Overflow() {
+  Fail("integer overflow: at most 128 bits are kept");
+}
 
 Value Repeat(const Value& value, Int times) {
   const size_t count = times < 0 ? 0 : times > 1'000'000'000 ? 1'000'000'000 : static_cast<size_t>(times);
@@ -109,7 +112,9 @@ Value Arithmetic(const std::string& op, const Value& a, const Value& b) {
 
 }  // namespace
 
-Value Add(const Value& a, const Value& b) { return BinaryOperation("+", a, b); }
+Value Add(const Value& a, const Value& b) {
+  return BinaryOperation("+", a, b);
+}
 
 Value BinaryOperation(const std::string& op, const Value& a, const Value& b) {
   if (op == "%" && a.is_string()) {
@@ -156,16 +161,14 @@ Value Slice(const Value& object, const Value& start, const Value& stop, const Va
     if (bound->is_undefined()) Fail(bound->undefined_message());
     if (!bound->is_none() && !bound->is_integral()) Fail("slice indices must be integers or None");
   }
-  std::vector<Value> from_object;
-  const bool is_range = object.is_object() && object.object().TypeName() == "range";
-  if (!object.is_string() && !object.is_sequence() && !is_range) {
+  auto* range = object.is_object() ? dynamic_cast<Range*>(&object.object()) : nullptr;
+  if (!object.is_string() && !object.is_sequence() && range == nullptr) {
     if (object.is_dict()) Fail("unhashable type: 'slice'");
     Fail(StrCat("'", TypeName(object), "' object is not subscriptable"));
   }
-  if (is_range) from_object = ToVector(object);
   const std::vector<std::string_view> chars =
       object.is_string() && !object.is_ascii() ? SplitCodePoints(object.text()) : std::vector<std::string_view>();
-  const Int length = is_range ? static_cast<Int>(from_object.size()) : static_cast<Int>(*Length(object));
+  const Int length = static_cast<Int>(*Length(object));
   ChargeSteps(static_cast<int64_t>(chars.size() / 16));
   const Int by = step.is_none() ? 1 : step.integer();
   if (by == 0) Fail("slice step cannot be zero");
@@ -193,7 +196,8 @@ Value Slice(const Value& object, const Value& start, const Value& stop, const Va
     }
     return Value::String(std::move(text), object.is_markup());
   }
-  const std::vector<Value>& items = is_range ? from_object : object.items();
+  if (range != nullptr) return Value::FromObject(range->Slice(first, last, by));
+  const std::vector<Value>& items = object.items();
   std::vector<Value> out;
   for (Int i = first; by > 0 ? i < last : i > last; i += by) {
     out.push_back(items[static_cast<size_t>(i)]);

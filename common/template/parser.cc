@@ -39,7 +39,7 @@ class Parser : ExpressionParser {
         case Type::kEnd:
           if (ends.empty()) return body;
           FailAt(begin_line, StrCat("a block is not closed: expected {% ", Alternatives(ends),
-                                          " %}, found the end of the template"));
+                                    " %}, found the end of the template"));
         case Type::kText: {
           StmtPtr text = Make(Stmt::Kind::kText);
           text->name = Take().text;
@@ -62,7 +62,8 @@ class Parser : ExpressionParser {
           body.push_back(Statement());
           ExpectBlockEnd();
           break;
-        default: Unexpected("text or a tag");
+        default:
+          Unexpected("text or a tag");
       }
     }
   }
@@ -127,9 +128,6 @@ class Parser : ExpressionParser {
     Take();
     const size_t before = name_events_.size();
     stmt->target = AssignTarget("in", false);
-    for (size_t i = before; i < name_events_.size(); ++i) {
-      if (name_events_[i].name == "loop") FailAt(stmt->line, "a loop's own variable cannot be named loop");
-    }
     ExpectName("in");
     stmt->exprs.push_back(TupleOrExpression(false, "recursive"));
     stmt->exprs.push_back(SkipName("if") ? Expression() : nullptr);
@@ -138,6 +136,10 @@ class Parser : ExpressionParser {
     ++loops_;
     stmt->body = BlockBody(std::vector<std::string_view>{"endfor", "else"});
     --loops_;
+    for (size_t i = before; i < name_events_.size(); ++i) {
+      if (name_events_[i].store && name_events_[i].name == "loop")
+        FailAt(stmt->line, "`loop` is the loop's own: it cannot be set");
+    }
     if (Take().text == "else") stmt->otherwise = BlockBody("endfor");
     return stmt;
   }

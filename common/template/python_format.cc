@@ -4,8 +4,8 @@
 #include <charconv>
 #include <cmath>
 
-#include "common/base/strings.h"
 #include "absl/strings/str_format.h"
+#include "common/base/strings.h"
 #include "common/template/text.h"
 
 namespace manta::chat_template {
@@ -24,11 +24,21 @@ void AppendRepr(std::string* out, const Value& value) {
   ChargeSteps(1);
   const size_t before = out->size();
   switch (value.kind()) {
-    case Value::Kind::kUndefined: out->append("Undefined"); break;
-    case Value::Kind::kNone: out->append("None"); break;
-    case Value::Kind::kBool: out->append(value.integer() != 0 ? "True" : "False"); break;
-    case Value::Kind::kInt: out->append(IntText(value.integer())); break;
-    case Value::Kind::kFloat: out->append(FloatRepr(value.number())); break;
+    case Value::Kind::kUndefined:
+      out->append("Undefined");
+      break;
+    case Value::Kind::kNone:
+      out->append("None");
+      break;
+    case Value::Kind::kBool:
+      out->append(value.integer() != 0 ? "True" : "False");
+      break;
+    case Value::Kind::kInt:
+      out->append(IntText(value.integer()));
+      break;
+    case Value::Kind::kFloat:
+      out->append(FloatRepr(value.number()));
+      break;
     case Value::Kind::kString:
       out->append(value.is_markup() ? StrCat("Markup(", StringRepr(value.text()), ")") : StringRepr(value.text()));
       break;
@@ -55,7 +65,9 @@ void AppendRepr(std::string* out, const Value& value) {
       out->push_back('}');
       return;
     }
-    case Value::Kind::kObject: out->append(value.object().Repr()); break;
+    case Value::Kind::kObject:
+      out->append(value.object().Repr());
+      break;
   }
   ChargeBytes(out->size() - before);
 }
@@ -66,14 +78,29 @@ void AppendJsonString(std::string* out, std::string_view text, bool ensure_ascii
     const size_t begin = pos;
     const char32_t code = NextCodePoint(text, &pos);
     switch (code) {
-      case '"': out->append("\\\""); continue;
-      case '\\': out->append("\\\\"); continue;
-      case '\n': out->append("\\n"); continue;
-      case '\r': out->append("\\r"); continue;
-      case '\t': out->append("\\t"); continue;
-      case '\f': out->append("\\f"); continue;
-      case '\b': out->append("\\b"); continue;
-      default: break;
+      case '"':
+        out->append("\\\"");
+        continue;
+      case '\\':
+        out->append("\\\\");
+        continue;
+      case '\n':
+        out->append("\\n");
+        continue;
+      case '\r':
+        out->append("\\r");
+        continue;
+      case '\t':
+        out->append("\\t");
+        continue;
+      case '\f':
+        out->append("\\f");
+        continue;
+      case '\b':
+        out->append("\\b");
+        continue;
+      default:
+        break;
     }
     if (code < 0x20 || (ensure_ascii && code >= 0x7F && code < 0x10000)) {
       absl::StrAppendFormat(out, "\\u%04x", static_cast<uint32_t>(code));
@@ -95,12 +122,18 @@ std::string JsonFloat(double d) {
 
 std::string JsonKey(const Value& key) {
   switch (key.kind()) {
-    case Value::Kind::kString: return key.text();
-    case Value::Kind::kNone: return "null";
-    case Value::Kind::kBool: return key.integer() != 0 ? "true" : "false";
-    case Value::Kind::kInt: return IntText(key.integer());
-    case Value::Kind::kFloat: return JsonFloat(key.number());
-    default: Fail(StrCat("keys must be str, int, float, bool or None, not ", TypeName(key)));
+    case Value::Kind::kString:
+      return key.text();
+    case Value::Kind::kNone:
+      return "null";
+    case Value::Kind::kBool:
+      return key.integer() != 0 ? "true" : "false";
+    case Value::Kind::kInt:
+      return IntText(key.integer());
+    case Value::Kind::kFloat:
+      return JsonFloat(key.number());
+    default:
+      Fail(StrCat("keys must be str, int, float, bool or None, not ", TypeName(key)));
   }
 }
 
@@ -115,11 +148,21 @@ void AppendJson(std::string* out, const Value& value, const JsonOptions& options
   ChargeSteps(1);
   const size_t before = out->size();
   switch (value.kind()) {
-    case Value::Kind::kNone: out->append("null"); break;
-    case Value::Kind::kBool: out->append(value.integer() != 0 ? "true" : "false"); break;
-    case Value::Kind::kInt: out->append(IntText(value.integer())); break;
-    case Value::Kind::kFloat: out->append(JsonFloat(value.number())); break;
-    case Value::Kind::kString: AppendJsonString(out, value.text(), options.ensure_ascii); break;
+    case Value::Kind::kNone:
+      out->append("null");
+      break;
+    case Value::Kind::kBool:
+      out->append(value.integer() != 0 ? "true" : "false");
+      break;
+    case Value::Kind::kInt:
+      out->append(IntText(value.integer()));
+      break;
+    case Value::Kind::kFloat:
+      out->append(JsonFloat(value.number()));
+      break;
+    case Value::Kind::kString:
+      AppendJsonString(out, value.text(), options.ensure_ascii);
+      break;
     case Value::Kind::kList:
     case Value::Kind::kTuple: {
       if (value.items().empty()) {
@@ -158,7 +201,8 @@ void AppendJson(std::string* out, const Value& value, const JsonOptions& options
       out->push_back('}');
       return;
     }
-    default: Fail(StrCat("Object of type ", TypeName(value), " is not JSON serializable"));
+    default:
+      Fail(StrCat("Object of type ", TypeName(value), " is not JSON serializable"));
   }
   ChargeBytes(out->size() - before);
 }
@@ -255,12 +299,23 @@ std::string EscapeHtml(const Value& value) {
   std::string out;
   for (char c : Str(value)) {
     switch (c) {
-      case '&': out.append("&amp;"); break;
-      case '<': out.append("&lt;"); break;
-      case '>': out.append("&gt;"); break;
-      case '"': out.append("&#34;"); break;
-      case '\'': out.append("&#39;"); break;
-      default: out.push_back(c);
+      case '&':
+        out.append("&amp;");
+        break;
+      case '<':
+        out.append("&lt;");
+        break;
+      case '>':
+        out.append("&gt;");
+        break;
+      case '"':
+        out.append("&#34;");
+        break;
+      case '\'':
+        out.append("&#39;");
+        break;
+      default:
+        out.push_back(c);
     }
   }
   return out;

@@ -35,22 +35,35 @@ utf8proc_category_t Category(char32_t code) {
 // Code points whose upper case is several (Unicode's SpecialCasing, the ones in use).
 const char* SpecialUpper(char32_t code) {
   switch (code) {
-    case 0xDF: return "SS";
-    case 0x149: return "\xCA\xBCN";
-    case 0x1F0: return "J\xCC\x8C";
-    case 0x587: return "\xD4\xB5\xD5\x92";
-    case 0xFB00: return "FF";
-    case 0xFB01: return "FI";
-    case 0xFB02: return "FL";
-    case 0xFB03: return "FFI";
-    case 0xFB04: return "FFL";
+    case 0xDF:
+      return "SS";
+    case 0x149:
+      return "\xCA\xBCN";
+    case 0x1F0:
+      return "J\xCC\x8C";
+    case 0x587:
+      return "\xD4\xB5\xD5\x92";
+    case 0xFB00:
+      return "FF";
+    case 0xFB01:
+      return "FI";
+    case 0xFB02:
+      return "FL";
+    case 0xFB03:
+      return "FFI";
+    case 0xFB04:
+      return "FFL";
     case 0xFB05:
-    case 0xFB06: return "ST";
-    default: return nullptr;
+    case 0xFB06:
+      return "ST";
+    default:
+      return nullptr;
   }
 }
 
-bool IsCased(char32_t code) { return IsUpper(code) || IsLower(code) || Category(code) == UTF8PROC_CATEGORY_LT; }
+bool IsCased(char32_t code) {
+  return IsUpper(code) || IsLower(code) || Category(code) == UTF8PROC_CATEGORY_LT;
+}
 
 void AppendUpper(std::string* out, char32_t code, std::string_view raw) {
   if (code < 0x80) {
@@ -139,12 +152,16 @@ char32_t NextCodePoint(std::string_view text, size_t* pos) {
   const size_t length = SequenceLength(text, at);
   *pos += length == 0 ? 1 : length;
   switch (length) {
-    case 1: return byte(at);
-    case 2: return (byte(at) & 0x1F) << 6 | (byte(at + 1) & 0x3F);
-    case 3: return (byte(at) & 0x0F) << 12 | (byte(at + 1) & 0x3F) << 6 | (byte(at + 2) & 0x3F);
+    case 1:
+      return byte(at);
+    case 2:
+      return (byte(at) & 0x1F) << 6 | (byte(at + 1) & 0x3F);
+    case 3:
+      return (byte(at) & 0x0F) << 12 | (byte(at + 1) & 0x3F) << 6 | (byte(at + 2) & 0x3F);
     case 4:
       return (byte(at) & 0x07) << 18 | (byte(at + 1) & 0x3F) << 12 | (byte(at + 2) & 0x3F) << 6 | (byte(at + 3) & 0x3F);
-    default: return 0xDC00 + byte(at);
+    default:
+      return 0xDC00 + byte(at);
   }
 }
 
@@ -185,9 +202,9 @@ std::vector<std::string_view> SplitCodePoints(std::string_view text) {
 }
 
 bool IsSpace(char32_t code) {
-  return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 || code == 0x1680 ||
-         (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F || code == 0x205F ||
-         code == 0x3000;
+  return (code >= 9 && code <= 13) || (code >= 0x1C && code <= 0x20) || code == 0x85 || code == 0xA0 ||
+         code == 0x1680 || (code >= 0x2000 && code <= 0x200A) || code == 0x2028 || code == 0x2029 || code == 0x202F ||
+         code == 0x205F || code == 0x3000;
 }
 
 bool IsPrintable(char32_t code) {
@@ -200,8 +217,10 @@ bool IsPrintable(char32_t code) {
     case UTF8PROC_CATEGORY_CN:
     case UTF8PROC_CATEGORY_ZL:
     case UTF8PROC_CATEGORY_ZP:
-    case UTF8PROC_CATEGORY_ZS: return false;
-    default: return true;
+    case UTF8PROC_CATEGORY_ZS:
+      return false;
+    default:
+      return true;
   }
 }
 
@@ -209,7 +228,9 @@ bool IsAlpha(char32_t code) {
   const auto category = Category(code);
   return category >= UTF8PROC_CATEGORY_LU && category <= UTF8PROC_CATEGORY_LO;
 }
-bool IsDecimal(char32_t code) { return Category(code) == UTF8PROC_CATEGORY_ND; }
+bool IsDecimal(char32_t code) {
+  return Category(code) == UTF8PROC_CATEGORY_ND;
+}
 bool IsDigit(char32_t code) {
   return IsDecimal(code) || code == 0xB2 || code == 0xB3 || code == 0xB9 || code == 0x2070 ||
          (code >= 0x2074 && code <= 0x2079) || (code >= 0x2080 && code <= 0x2089) || (code >= 0x2460 && code <= 0x2468);

@@ -15,7 +15,8 @@ bool IsAscii(std::string_view text);
 // Number of code points.
 size_t CodePointCount(std::string_view text);
 
-// The code point that begins at `*pos`, which moves behind it. A bad byte gives 0xDC00 + byte (Python's surrogateescape).
+// The code point that begins at `*pos`, which moves behind it. A bad byte gives 0xDC00 + byte (Python's
+// surrogateescape).
 char32_t NextCodePoint(std::string_view text, size_t* pos);
 
 // False where some byte is not part of well-formed UTF-8; `*bad` is then its offset.

@@ -12,7 +12,9 @@
 namespace manta::chat_template {
 namespace {
 
-Value Same(const Value& self, std::string text) { return Value::String(std::move(text), self.is_markup()); }
+Value Same(const Value& self, std::string text) {
+  return Value::String(std::move(text), self.is_markup());
+}
 
 std::string Needed(const Bound& bound, size_t i, std::string_view method) {
   std::optional<std::string> text = bound.Text(i);
@@ -55,8 +57,12 @@ Int Find(const Value& self, const Args& args, std::string_view method, bool last
   return offset + static_cast<Int>(CodePointCount(text.substr(0, at)));
 }
 
-Value FindFirst(Interpreter&, const Value& self, const Args& args) { return Value::Integer(Find(self, args, "find", false)); }
-Value FindLast(Interpreter&, const Value& self, const Args& args) { return Value::Integer(Find(self, args, "rfind", true)); }
+Value FindFirst(Interpreter&, const Value& self, const Args& args) {
+  return Value::Integer(Find(self, args, "find", false));
+}
+Value FindLast(Interpreter&, const Value& self, const Args& args) {
+  return Value::Integer(Find(self, args, "rfind", true));
+}
 Value Index(Interpreter&, const Value& self, const Args& args) {
   const Int at = Find(self, args, "index", false);
   if (at < 0) Fail("substring not found");
@@ -98,16 +104,26 @@ Value Affix(const Value& self, const Args& args, std::string_view method, bool p
   }
   return Value::Bool(false);
 }
-Value StartsWith(Interpreter&, const Value& self, const Args& args) { return Affix(self, args, "startswith", true); }
-Value EndsWith(Interpreter&, const Value& self, const Args& args) { return Affix(self, args, "endswith", false); }
+Value StartsWith(Interpreter&, const Value& self, const Args& args) {
+  return Affix(self, args, "startswith", true);
+}
+Value EndsWith(Interpreter&, const Value& self, const Args& args) {
+  return Affix(self, args, "endswith", false);
+}
 
 Value StripMethod(const Value& self, const Args& args, std::string_view name, bool left, bool right) {
   const Bound bound(name, args, {"chars"});
   return Same(self, Strip(self.text(), bound.Text(0), left, right));
 }
-Value StripBoth(Interpreter&, const Value& self, const Args& args) { return StripMethod(self, args, "strip", true, true); }
-Value LStrip(Interpreter&, const Value& self, const Args& args) { return StripMethod(self, args, "lstrip", true, false); }
-Value RStrip(Interpreter&, const Value& self, const Args& args) { return StripMethod(self, args, "rstrip", false, true); }
+Value StripBoth(Interpreter&, const Value& self, const Args& args) {
+  return StripMethod(self, args, "strip", true, true);
+}
+Value LStrip(Interpreter&, const Value& self, const Args& args) {
+  return StripMethod(self, args, "lstrip", true, false);
+}
+Value RStrip(Interpreter&, const Value& self, const Args& args) {
+  return StripMethod(self, args, "rstrip", false, true);
+}
 
 Value Replace(Interpreter&, const Value& self, const Args& args) {
   const Bound bound("replace", args, {"old", "new", "count"}, 2);
@@ -198,9 +214,11 @@ Value SplitLinesMethod(Interpreter&, const Value& self, const Args& args) {
 Value PartitionAt(const Value& self, size_t at, const std::string& separator, bool last) {
   const std::string& text = self.text();
   if (at == std::string::npos) {
-    return last ? Value::Tuple({Same(self, ""), Same(self, ""), self}) : Value::Tuple({self, Same(self, ""), Same(self, "")});
+    return last ? Value::Tuple({Same(self, ""), Same(self, ""), self})
+                : Value::Tuple({self, Same(self, ""), Same(self, "")});
   }
-  return Value::Tuple({Same(self, text.substr(0, at)), Same(self, separator), Same(self, text.substr(at + separator.size()))});
+  return Value::Tuple(
+      {Same(self, text.substr(0, at)), Same(self, separator), Same(self, text.substr(at + separator.size()))});
 }
 Value Partition(Interpreter&, const Value& self, const Args& args) {
   const std::string separator = Needed(Bound("partition", args, {"sep"}, 1), 0, "partition");
@@ -231,7 +249,9 @@ Value Join(Interpreter&, const Value& self, const Args& args) {
   return Same(self, std::move(out));
 }
 
-Value Format(Interpreter& interpreter, const Value& self, const Args& args) { return Same(self, FormatText(interpreter, self, args)); }
+Value Format(Interpreter& interpreter, const Value& self, const Args& args) {
+  return Same(self, FormatText(interpreter, self, args));
+}
 Value FormatMap(Interpreter& interpreter, const Value& self, const Args& args) {
   const Bound bound("format_map", args, {"mapping"}, 1);
   if (!bound[0]->is_dict()) Fail("format_map needs a mapping");
@@ -260,11 +280,19 @@ Value All(Interpreter&, const Value& self, const Args& args) {
   }
   return Value::Bool(!text.empty());
 }
-bool IsAlnum(char32_t code) { return IsAlpha(code) || IsNumeric(code); }
+bool IsAlnum(char32_t code) {
+  return IsAlpha(code) || IsNumeric(code);
+}
 
-Value IsUpperMethod(Interpreter&, const Value& self, const Args&) { return Value::Bool(IsUpperText(self.text())); }
-Value IsLowerMethod(Interpreter&, const Value& self, const Args&) { return Value::Bool(IsLowerText(self.text())); }
-Value IsAsciiMethod(Interpreter&, const Value& self, const Args&) { return Value::Bool(self.is_ascii()); }
+Value IsUpperMethod(Interpreter&, const Value& self, const Args&) {
+  return Value::Bool(IsUpperText(self.text()));
+}
+Value IsLowerMethod(Interpreter&, const Value& self, const Args&) {
+  return Value::Bool(IsLowerText(self.text()));
+}
+Value IsAsciiMethod(Interpreter&, const Value& self, const Args&) {
+  return Value::Bool(self.is_ascii());
+}
 Value IsPrintableMethod(Interpreter& interpreter, const Value& self, const Args& args) {
   return self.text().empty() ? Value::Bool(true) : All<IsPrintable>(interpreter, self, args);
 }
@@ -294,9 +322,15 @@ Value Justify(const Value& self, const Args& args, std::string_view method) {
   for (Int i = 0; i < missing; ++i) padding += fill;
   return Same(self, method == "ljust" ? self.text() + padding : padding + self.text());
 }
-Value LJust(Interpreter&, const Value& self, const Args& args) { return Justify(self, args, "ljust"); }
-Value RJust(Interpreter&, const Value& self, const Args& args) { return Justify(self, args, "rjust"); }
-Value Center(Interpreter&, const Value& self, const Args& args) { return Justify(self, args, "center"); }
+Value LJust(Interpreter&, const Value& self, const Args& args) {
+  return Justify(self, args, "ljust");
+}
+Value RJust(Interpreter&, const Value& self, const Args& args) {
+  return Justify(self, args, "rjust");
+}
+Value Center(Interpreter&, const Value& self, const Args& args) {
+  return Justify(self, args, "center");
+}
 
 Value ZFill(Interpreter&, const Value& self, const Args& args) {
   const Bound bound("zfill", args, {"width"}, 1);
@@ -340,76 +374,53 @@ Value ExpandTabs(Interpreter&, const Value& self, const Args& args) {
 }  // namespace
 
 TextMethod FindTextMethod(std::string_view name) {
-  static const auto& methods = *new absl::flat_hash_map<std::string_view, TextMethod>{
-      {"capitalize", Map<Capitalize>}, {"casefold", Map<ToLower>}, {"center", Center}, {"count", Count},
-      {"endswith", EndsWith}, {"expandtabs", ExpandTabs}, {"find", FindFirst}, {"format", Format},
-      {"format_map", FormatMap}, {"index", Index}, {"isalnum", All<IsAlnum>}, {"isalpha", All<IsAlpha>},
-      {"isascii", IsAsciiMethod}, {"isdecimal", All<IsDecimal>}, {"isdigit", All<IsDigit>},
-      {"isidentifier", IsIdentifierMethod}, {"islower", IsLowerMethod}, {"isnumeric", All<IsNumeric>},
-      {"isprintable", IsPrintableMethod}, {"isspace", All<IsSpace>}, {"istitle", IsTitleMethod},
-      {"isupper", IsUpperMethod}, {"join", Join}, {"ljust", LJust}, {"lower", Map<ToLower>}, {"lstrip", LStrip},
-      {"partition", Partition}, {"removeprefix", RemovePrefix}, {"removesuffix", RemoveSuffix}, {"replace", Replace},
-      {"rfind", FindLast}, {"rindex", IndexLast}, {"rjust", RJust}, {"rpartition", RPartition}, {"rsplit", RSplit},
-      {"rstrip", RStrip}, {"split", Split}, {"splitlines", SplitLinesMethod}, {"startswith", StartsWith},
-      {"strip", StripBoth}, {"swapcase", Map<SwapCase>}, {"title", Map<ToTitle>}, {"upper", Map<ToUpper>},
-      {"zfill", ZFill}};
+  static const auto& methods =
+      *new absl::flat_hash_map<std::string_view, TextMethod>{{"capitalize", Map<Capitalize>},
+                                                             {"casefold", Map<ToLower>},
+                                                             {"center", Center},
+                                                             {"count", Count},
+                                                             {"endswith", EndsWith},
+                                                             {"expandtabs", ExpandTabs},
+                                                             {"find", FindFirst},
+                                                             {"format", Format},
+                                                             {"format_map", FormatMap},
+                                                             {"index", Index},
+                                                             {"isalnum", All<IsAlnum>},
+                                                             {"isalpha", All<IsAlpha>},
+                                                             {"isascii", IsAsciiMethod},
+                                                             {"isdecimal", All<IsDecimal>},
+                                                             {"isdigit", All<IsDigit>},
+                                                             {"isidentifier", IsIdentifierMethod},
+                                                             {"islower", IsLowerMethod},
+                                                             {"isnumeric", All<IsNumeric>},
+                                                             {"isprintable", IsPrintableMethod},
+                                                             {"isspace", All<IsSpace>},
+                                                             {"istitle", IsTitleMethod},
+                                                             {"isupper", IsUpperMethod},
+                                                             {"join", Join},
+                                                             {"ljust", LJust},
+                                                             {"lower", Map<ToLower>},
+                                                             {"lstrip", LStrip},
+                                                             {"partition", Partition},
+                                                             {"removeprefix", RemovePrefix},
+                                                             {"removesuffix", RemoveSuffix},
+                                                             {"replace", Replace},
+                                                             {"rfind", FindLast},
+                                                             {"rindex", IndexLast},
+                                                             {"rjust", RJust},
+                                                             {"rpartition", RPartition},
+                                                             {"rsplit", RSplit},
+                                                             {"rstrip", RStrip},
+                                                             {"split", Split},
+                                                             {"splitlines", SplitLinesMethod},
+                                                             {"startswith", StartsWith},
+                                                             {"strip", StripBoth},
+                                                             {"swapcase", Map<SwapCase>},
+                                                             {"title", Map<ToTitle>},
+                                                             {"upper", Map<ToUpper>},
+                                                             {"zfill", ZFill}};
   const auto it = methods.find(name);
   return it == methods.end() ? nullptr : it->second;
-}
-
-std::string Strip(std::string_view text, const std::optional<std::string>& chars, bool left, bool right) {
-  ChargeBytes(text.size());
-  if (!chars) {
-    if (left) text = StripLeft(text);
-    return std::string(right ? StripRight(text) : text);
-  }
-  const std::vector<std::string_view> set = SplitCodePoints(*chars);
-  const std::vector<std::string_view> letters = SplitCodePoints(text);
-  auto in = [&](std::string_view c) { return std::find(set.begin(), set.end(), c) != set.end(); };
-  ChargeSteps(static_cast<int64_t>(set.size()));
-  size_t begin = 0, end = letters.size();
-  while (left && begin < end && in(letters[begin])) ++begin;
-  while (right && end > begin && in(letters[end - 1])) --end;
-  std::string out;
-  for (size_t i = begin; i < end; ++i) out += letters[i];
-  return out;
-}
-
-std::string ReplaceText(std::string_view text, std::string_view from, std::string_view to, Int count) {
-  ChargeBytes(text.size());
-  std::string out;
-  auto put = [&](std::string_view piece) {
-    ChargeBytes(piece.size());
-    out += piece;
-  };
-  if (from.empty()) {
-    const std::vector<std::string_view> letters = SplitCodePoints(text);
-    for (size_t i = 0; i <= letters.size(); ++i) {
-      if (count != 0) put(to), --count;
-      if (i < letters.size()) put(letters[i]);
-    }
-    return out;
-  }
-  for (size_t at; count != 0 && (at = text.find(from)) != std::string_view::npos; --count) {
-    put(text.substr(0, at));
-    put(to);
-    text.remove_prefix(at + from.size());
-  }
-  out += text;
-  return out;
-}
-
-std::string CenterText(const std::string& text, Int width, const std::string& fill) {
-  const Int length = static_cast<Int>(CodePointCount(text));
-  const Int missing = width - length;
-  if (missing <= 0) return text;
-  ChargeBytes(static_cast<size_t>(std::min<Int>(missing, Int{1} << 60)));
-  const Int left = missing / 2 + (missing & width & 1);
-  std::string out;
-  for (Int i = 0; i < left; ++i) out += fill;
-  out += text;
-  for (Int i = left; i < missing; ++i) out += fill;
-  return out;
 }
 
 }  // namespace manta::chat_template

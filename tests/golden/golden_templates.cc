@@ -1,9 +1,10 @@
 // golden_templates DIR [--data D] [--strict]: renders every case of DIR/*.json and compares the text.
 //
-// A file is a list of cases {name, messages, tools, add_generation_prompt, kwargs, bos_token, eos_token} with `text`, or
-// with `error` where the template must fail. The template of FAMILY__NAME.json is D/chat-templates/FAMILY/NAME.jinja,
-// or DIR/NAME.jinja beside the cases. A case may give its template as `template`, and a whole `context` in place of the
-// chat's fields. "Now" is 2026-01-02 03:04:05.
+// A file is a list of cases {name, messages, tools, add_generation_prompt, kwargs, bos_token, eos_token} with `text`,
+// or with `error` where the template must fail. The template of FAMILY__NAME.json is
+// D/chat-templates/FAMILY/NAME.jinja, or DIR/NAME.jinja beside the cases. A case may give its template as `template`,
+// and a whole `context` in place of the chat's fields ("@context": the JSON of DIR/context). "Now" is 2026-01-02
+// 03:04:05.
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
@@ -35,7 +36,9 @@ fs::path TemplatePath(const fs::path& cases, const fs::path& data) {
 std::string Difference(const std::string& expected, const std::string& found) {
   const size_t at = static_cast<size_t>(
       std::mismatch(expected.begin(), expected.end(), found.begin(), found.end()).first - expected.begin());
-  auto around = [&](const std::string& text) { return Json(text.substr(std::min(at, text.size()), 40)).dump(-1, ' ', true, Json::error_handler_t::replace); };
+  auto around = [&](const std::string& text) {
+    return Json(text.substr(std::min(at, text.size()), 40)).dump(-1, ' ', true, Json::error_handler_t::replace);
+  };
   return "byte " + std::to_string(at) + ": expected " + around(expected) + ", found " + around(found);
 }
 
@@ -52,6 +55,8 @@ class Runner {
     if (absl::StatusOr<std::string> source = ReadFile(template_path); source.ok()) {
       shared = ChatTemplate::Parse(*source, template_path.filename().string());
     }
+    const absl::StatusOr<std::string> context = ReadFile(path.parent_path() / "context");
+    context_ = context.ok() ? Json::parse(*context, nullptr, false) : Json();
     std::map<std::string, int> seen;
     for (const Json& one : cases) {
       const std::string name = one.value("name", "case");
@@ -69,7 +74,7 @@ class Runner {
     absl::StatusOr<chat_template::Rendered> rendered = absl::UnknownError("not rendered");
     if (!parsed.ok()) rendered = parsed.status();
     if (parsed.ok() && one.contains("context")) {
-      rendered = parsed->Render(one["context"], options);
+      rendered = parsed->Render(one["context"] == "@context" ? context_ : one["context"], options);
     } else if (parsed.ok()) {
       chat_template::ModelChatTemplate model{*parsed, std::nullopt, Json::object()};
       for (const char* key : {"bos_token", "eos_token", "pad_token", "unk_token"}) {
@@ -85,7 +90,9 @@ class Runner {
     }
     if (one.contains("error")) {
       if (!rendered.ok()) return report_->Compare(name, "error", 0, 0);
-      return report_->Fail(name, "error", "expected an error like " + one.value("message", one["error"].get<std::string>()) + ", found text");
+      return report_->Fail(
+          name, "error",
+          "expected an error like " + one.value("message", one["error"].get<std::string>()) + ", found text");
     }
     if (!rendered.ok()) return report_->Fail(name, "text", std::string(rendered.status().message()));
     const std::string expected = one["text"].get<std::string>();
@@ -95,6 +102,7 @@ class Runner {
 
   Report* report_;
   fs::path data_;
+  Json context_;  // the file named context beside the cases
 };
 
 int Main(int argc, char** argv) {
@@ -129,4 +137,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace manta::golden
 
-int main(int argc, char** argv) { return manta::golden::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return manta::golden::Main(argc, argv);
+}
