@@ -15,9 +15,17 @@ constexpr int64_t kQueries = 4;
 
 // x [tokens, dim] -> [ceil(tokens / 16), dim, 16], zeros beyond.
 void TransposeTiles(int64_t tokens, int64_t dim, const float* x, int64_t stride, float* tiles) {
-  for (int64_t t = 0; t < tokens; t += kLanes) {
-    for (int64_t d = 0; d < dim; ++d) {
-      for (int64_t j = 0; j < kLanes; ++j) *tiles++ = t + j < tokens ? x[(t + j) * stride + d] : 0;
+  for (int64_t t = 0; t < tokens; t += kLanes, tiles += dim * kLanes) {
+    const float* row = x + t * stride;
+    int64_t d = 0;
+    if (t + kLanes <= tokens) {
+      for (; d + 4 <= dim; d += 4) {
+        for (int64_t j = 0; j < kLanes; j += 4)
+          Transpose4(row + j * stride + d, stride, tiles + d * kLanes + j, kLanes);
+      }
+    }
+    for (; d < dim; ++d) {
+      for (int64_t j = 0; j < kLanes; ++j) tiles[d * kLanes + j] = t + j < tokens ? row[j * stride + d] : 0;
     }
   }
 }
@@ -44,20 +52,35 @@ void DotTiles(const QueryBlock& b, int64_t dim, const float* rows, int64_t strid
               int64_t ld) {
   const float* row[kQueries];
   for (int64_t r = 0; r < kQueries; ++r) row[r] = rows + (r < b.count ? r : 0) * stride;
-  for (int64_t t = b.tile_begin; t < b.tile_end; ++t) {
+  int64_t t = b.tile_begin;
+  if constexpr (MANTA_VECTOR_BYTES == 64) {
+    for (; t + 2 <= b.tile_end; t += 2) {  // two tiles: enough independent sums to hide a multiply-add's latency
+      const float* tile = tiles + t * dim * kLanes;
+      const float* next = tile + dim * kLanes;
+      F16 s[kQueries][2] = {{Zero(), Zero()}, {Zero(), Zero()}, {Zero(), Zero()}, {Zero(), Zero()}};
+      for (int64_t d = 0; d < dim; ++d) {
+        const F16 key = Load(tile + d * kLanes), other = Load(next + d * kLanes);
+#pragma GCC unroll 4
+        for (int r = 0; r < kQueries; ++r) {
+          s[r][0] = MulAdd(row[r][d], key, s[r][0]);
+          s[r][1] = MulAdd(row[r][d], other, s[r][1]);
+        }
+      }
+      for (int r = 0; r < kQueries; ++r) {
+        Store(out + r * ld + t * kLanes, s[r][0]);
+        Store(out + r * ld + (t + 1) * kLanes, s[r][1]);
+      }
+    }
+  }
+  for (; t < b.tile_end; ++t) {
     const float* tile = tiles + t * dim * kLanes;
-    F16 s0 = Zero(), s1 = Zero(), s2 = Zero(), s3 = Zero();
+    F16 s[kQueries] = {Zero(), Zero(), Zero(), Zero()};
     for (int64_t d = 0; d < dim; ++d) {
       const F16 key = Load(tile + d * kLanes);
-      s0 = MulAdd(row[0][d], key, s0);
-      s1 = MulAdd(row[1][d], key, s1);
-      s2 = MulAdd(row[2][d], key, s2);
-      s3 = MulAdd(row[3][d], key, s3);
+#pragma GCC unroll 4
+      for (int r = 0; r < kQueries; ++r) s[r] = MulAdd(row[r][d], key, s[r]);
     }
-    Store(out + t * kLanes, s0);
-    Store(out + ld + t * kLanes, s1);
-    Store(out + 2 * ld + t * kLanes, s2);
-    Store(out + 3 * ld + t * kLanes, s3);
+    for (int r = 0; r < kQueries; ++r) Store(out + r * ld + t * kLanes, s[r]);
   }
 }
 
@@ -66,9 +89,11 @@ void MaskScores(const AttentionHead& h, const QueryBlock& b, int64_t position, f
   const int64_t begin = b.tile_begin * kLanes, end = b.tile_end * kLanes;
   const int64_t oldest = h.shape.window > 0 && position >= h.shape.window ? position - h.shape.window + 1 : 0;
   const F16 scale = Broadcast(h.shape.scale);
-  for (int64_t j = begin; j < end; j += kLanes) Store(scores + j, Load(scores + j) * scale);
-  for (int64_t j = begin; j < oldest; ++j) scores[j] = -__builtin_inff();
-  for (int64_t j = position + 1; j < end; ++j) scores[j] = -__builtin_inff();
+  for (int64_t j = begin; j < end; j += kLanes) {
+    F16 s = Load(scores + j) * scale;
+    if (j < oldest || j + kLanes > position + 1) s = KeepLanes(s, oldest - j, position + 1 - j, -__builtin_inff());
+    Store(scores + j, s);
+  }
 }
 
 // out[r] (+)= sum over keys of weights[r][key] x[key], times factor[r].

@@ -12,7 +12,7 @@ using manta::kernels::MatrixView;
 
 // Rows of the largest tile: two vectors of each must fit the registers beside a row of b.
 constexpr int kMaxRows = MANTA_VECTOR_BYTES == 64 ? 12 : MANTA_VECTOR_BYTES == 32 ? 3 : 1;
-constexpr int64_t kGroup = 4;  // panels that a tile of a is multiplied by in turn
+constexpr int64_t kGroup = 8;  // panels that a tile of a is multiplied by in turn
 
 struct Tile {
   int64_t k;
@@ -113,22 +113,6 @@ void ComputeRest(int rows, const Tile& t) {
   }
 }
 
-typedef float Four __attribute__((vector_size(16)));
-typedef float FourU __attribute__((vector_size(16), aligned(4), may_alias));
-typedef int32_t IntFour __attribute__((vector_size(16)));
-
-// 4 x 4 floats transposed: rows of src are `ld` apart, rows of dst kPanel.
-MANTA_INLINE void Transpose4(const float* src, int64_t ld, float* dst) {
-  const Four a = *reinterpret_cast<const FourU*>(src), b = *reinterpret_cast<const FourU*>(src + ld);
-  const Four c = *reinterpret_cast<const FourU*>(src + 2 * ld), d = *reinterpret_cast<const FourU*>(src + 3 * ld);
-  const Four ab0 = __builtin_shuffle(a, b, IntFour{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, IntFour{2, 6, 3, 7});
-  const Four cd0 = __builtin_shuffle(c, d, IntFour{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, IntFour{2, 6, 3, 7});
-  *reinterpret_cast<FourU*>(dst) = __builtin_shuffle(ab0, cd0, IntFour{0, 1, 4, 5});
-  *reinterpret_cast<FourU*>(dst + kPanel) = __builtin_shuffle(ab0, cd0, IntFour{2, 3, 6, 7});
-  *reinterpret_cast<FourU*>(dst + 2 * kPanel) = __builtin_shuffle(ab1, cd1, IntFour{0, 1, 4, 5});
-  *reinterpret_cast<FourU*>(dst + 3 * kPanel) = __builtin_shuffle(ab1, cd1, IntFour{2, 3, 6, 7});
-}
-
 void PackPanel(MatrixView b, int64_t panel, int64_t n, int64_t k_begin, int64_t k_end, float* out) {
   const int64_t column = panel * kPanel, columns = n - column < kPanel ? n - column : kPanel;
   const float* from = b.data + column * b.col_stride + k_begin * b.row_stride;
@@ -150,7 +134,7 @@ void PackPanel(MatrixView b, int64_t panel, int64_t n, int64_t k_begin, int64_t 
   if (b.row_stride == 1 && columns == kPanel) {
     for (; p + 4 <= k; p += 4) {
       for (int64_t j = 0; j < kPanel; j += 4)
-        Transpose4(from + j * b.col_stride + p, b.col_stride, out + p * kPanel + j);
+        Transpose4(from + j * b.col_stride + p, b.col_stride, out + p * kPanel + j, kPanel);
     }
   }
   for (; p < k; ++p) {
@@ -162,6 +146,7 @@ void PackPanel(MatrixView b, int64_t panel, int64_t n, int64_t k_begin, int64_t 
 void GemmColumns(int64_t m, int64_t n_begin, int64_t n_end, int64_t k, MatrixView a, MatrixView b, const float* packed,
                  const float* bias, bool accumulate, float* y, int64_t ldy) {
   alignas(64) thread_local float buffer[kGroup * kBlockK * kPanel];
+  alignas(64) thread_local float tile_buffer[kBlockK * kLanes];
   const int64_t tiles = (m + kMaxRows - 1) / kMaxRows;
   for (int64_t column = n_begin; column < n_end; column += kGroup * kPanel) {
     const int64_t columns = n_end - column < kGroup * kPanel ? n_end - column : kGroup * kPanel;
@@ -188,6 +173,21 @@ void GemmColumns(int64_t m, int64_t n_begin, int64_t n_end, int64_t k, MatrixVie
       for (int64_t t = 0; t < tiles; ++t) {
         const int64_t first = m * t / tiles, rows = m * (t + 1) / tiles - first;
         tile.a = a.data + first * a.row_stride + k_begin * a.col_stride;
+        if (a.col_stride != 1) {
+          // A transposed operand: its columns lie far apart, and every panel would walk over them again.
+          const bool whole = a.row_stride == 1 && first + kLanes <= m;
+          for (int64_t p = 0; p < tile.k; ++p) {
+            const float* column_p = tile.a + p * a.col_stride;
+            if (whole) {
+              Store(tile_buffer + p * kLanes, Load(column_p));
+              continue;
+            }
+            for (int64_t r = 0; r < rows; ++r) tile_buffer[p * kLanes + r] = column_p[r * a.row_stride];
+          }
+          tile.a = tile_buffer;
+          tile.a_row = 1;
+          tile.a_col = kLanes;
+        }
         const int step = PanelsFor(static_cast<int>(rows));
         int64_t i = 0;
         while (i < panels) {

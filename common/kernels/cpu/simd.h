@@ -93,21 +93,52 @@ MANTA_INLINE F16 Max(F16 a, const F16& b) {
   return a;
 }
 
-// Always the same tree.
+typedef float Four __attribute__((vector_size(16)));
+typedef float FourU __attribute__((vector_size(16), aligned(4), may_alias));
+
+// Lanes i and i + 8, then 4, 2, 1 apart: always the same tree.
 MANTA_INLINE float Sum(const F16& x) {
   alignas(64) float b[kLanes];
   Store(b, x);
-  for (int half = kLanes / 2; half > 0; half /= 2) {
-    for (int i = 0; i < half; ++i) b[i] += b[i + half];
-  }
-  return b[0];
+  const FourU* f = reinterpret_cast<const FourU*>(b);
+  const Four s = (f[0] + f[2]) + (f[1] + f[3]);
+  return (s[0] + s[2]) + (s[1] + s[3]);
 }
 MANTA_INLINE float MaxLane(const F16& x) {
   alignas(64) float b[kLanes];
   Store(b, x);
-  float m = b[0];
-  for (int i = 1; i < kLanes; ++i) m = b[i] > m ? b[i] : m;
-  return m;
+  const FourU* f = reinterpret_cast<const FourU*>(b);
+  const Four low = f[0] > f[1] ? f[0] : f[1], high = f[2] > f[3] ? f[2] : f[3];
+  const Four m = low > high ? low : high;
+  const float a = m[0] > m[1] ? m[0] : m[1], c = m[2] > m[3] ? m[2] : m[3];
+  return a > c ? a : c;
+}
+typedef int32_t IntFour __attribute__((vector_size(16)));
+
+// 4 x 4 floats transposed: rows of src are `ld` apart, rows of dst `ld_dst`.
+MANTA_INLINE void Transpose4(const float* src, int64_t ld, float* dst, int64_t ld_dst) {
+  const Four a = *reinterpret_cast<const FourU*>(src), b = *reinterpret_cast<const FourU*>(src + ld);
+  const Four c = *reinterpret_cast<const FourU*>(src + 2 * ld), d = *reinterpret_cast<const FourU*>(src + 3 * ld);
+  const Four ab0 = __builtin_shuffle(a, b, IntFour{0, 4, 1, 5}), ab1 = __builtin_shuffle(a, b, IntFour{2, 6, 3, 7});
+  const Four cd0 = __builtin_shuffle(c, d, IntFour{0, 4, 1, 5}), cd1 = __builtin_shuffle(c, d, IntFour{2, 6, 3, 7});
+  *reinterpret_cast<FourU*>(dst) = __builtin_shuffle(ab0, cd0, IntFour{0, 1, 4, 5});
+  *reinterpret_cast<FourU*>(dst + ld_dst) = __builtin_shuffle(ab0, cd0, IntFour{2, 3, 6, 7});
+  *reinterpret_cast<FourU*>(dst + 2 * ld_dst) = __builtin_shuffle(ab1, cd1, IntFour{0, 1, 4, 5});
+  *reinterpret_cast<FourU*>(dst + 3 * ld_dst) = __builtin_shuffle(ab1, cd1, IntFour{2, 3, 6, 7});
+}
+
+// Lanes outside [begin, end) replaced by `fill`.
+MANTA_INLINE F16 KeepLanes(F16 x, int64_t begin, int64_t end, float fill) {
+  const int32_t low = static_cast<int32_t>(begin < 0 ? 0 : begin),
+                high = static_cast<int32_t>(end > kLanes ? kLanes : end);
+  const Reg filled = fill - Reg{};
+  MANTA_EACH {
+    IntReg lane;
+    for (int j = 0; j < kRegLanes; ++j) lane[j] = i * kRegLanes + j;
+    x.r[i] = lane < low ? filled : x.r[i];
+    x.r[i] = lane >= high ? filled : x.r[i];
+  }
+  return x;
 }
 
 // e^x: 2^n e^r with |r| <= ln(2) / 2 and e^r by its Taylor sum to r^7; relative error below 2e-7. Below -87.3 the
