@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/comm/cpu_collective.h"
+#include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 
 namespace manta::train {
@@ -25,11 +26,13 @@ absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& 
           : std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()) / request.world_size());
   at::set_num_threads(threads);
   kernels::SetThreads(threads);
-  std::shared_ptr<comm::Collective> collective;
+  const cuda::Api* api = nullptr;
+  if (request.device().kind() == v1::DEVICE_KIND_CUDA) {
+    MANTA_ASSIGN_OR_RETURN(api, cuda::Load());
+    MANTA_RETURN_IF_ERROR(api->set_device(request.device().index()));  // of the lane's one thread, for good
+  }
+  std::shared_ptr<comm::Collective> collective, device_collective;
   if (request.world_size() > 1) {
-    if (request.device().kind() == v1::DEVICE_KIND_CUDA) {
-      return absl::UnimplementedError("several trainer ranks on GPUs are not implemented: set cluster.trainer_ranks=1");
-    }
     comm::CpuCollectiveOptions options;
     options.rank = request.rank();
     options.size = request.world_size();
@@ -41,7 +44,10 @@ absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& 
     collective_ = collective;
     if (!abort_reason_.empty()) collective->Abort(abort_reason_);
   }
-  MANTA_ASSIGN_OR_RETURN(engine_, Engine::Create(request, collective));
+  if (collective != nullptr && api != nullptr) {
+    MANTA_ASSIGN_OR_RETURN(device_collective, api->new_nccl_collective(collective, absl::Minutes(10)));
+  }
+  MANTA_ASSIGN_OR_RETURN(engine_, Engine::Create(request, collective, device_collective));
   engine_->Describe(reply);
   return absl::OkStatus();
 }

@@ -58,7 +58,8 @@ uint64_t WeightStore::newest() const {
   return newest_;
 }
 
-absl::Status WeightStore::Publish(uint64_t version, absl::Span<const LocalSlice> slices) {
+absl::Status WeightStore::Publish(uint64_t version, absl::Span<const LocalSlice> slices, CopyFunction copy) {
+  if (!copy) copy = options_.copy;
   {
     absl::MutexLock lock(&mutex_);
     if (version <= newest_) {
@@ -99,8 +100,8 @@ absl::Status WeightStore::Publish(uint64_t version, absl::Span<const LocalSlice>
     v1::ParameterSlice& entry = *made->manifest.mutable_slices(static_cast<int>(i));
     std::byte* to = made->segment->data() + entry.offset();
     const auto* from = static_cast<const std::byte*>(slices[i].data);
-    if (options_.copy) {
-      if (entry.bytes() > 0) MANTA_RETURN_IF_ERROR(options_.copy(to, from, entry.bytes()));
+    if (copy) {
+      if (entry.bytes() > 0) MANTA_RETURN_IF_ERROR(copy(to, from, entry.bytes()));
       if (options_.checksums) entry.set_checksum(Hash64::Of(to, entry.bytes()));
       continue;
     }

@@ -77,7 +77,9 @@ class WeightStore {
   explicit WeightStore(WeightStoreOptions options = {});
 
   // FAILED_PRECONDITION unless `version` is above all before; RESOURCE_EXHAUSTED where there is no memory for it.
-  [[nodiscard]] absl::Status Publish(uint64_t version, absl::Span<const LocalSlice> slices);
+  // `copy` reads the slices' memory; null: the options' one.
+  [[nodiscard]] absl::Status Publish(uint64_t version, absl::Span<const LocalSlice> slices,
+                                     CopyFunction copy = nullptr);
 
   // FAILED_PRECONDITION where the version (0: any) is not held.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<const WeightVersion>> Get(uint64_t version) const;

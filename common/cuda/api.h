@@ -22,7 +22,7 @@
 namespace manta::cuda {
 
 inline constexpr char kApiSymbol[] = "manta_cuda_api";
-inline constexpr uint64_t kApiVersion = 1;  // changes with every change of the table
+inline constexpr uint64_t kApiVersion = 2;  // changes with every change of the table
 
 struct DeviceInfo {
   std::string name;
@@ -45,8 +45,9 @@ struct Api {
 
   // NCCL over the GPUs of the group that `bootstrap` (cpu_collective.h) has brought together; this rank's is the
   // current device. Calls are queued on the current stream; Wait() waits, watches the peers through `bootstrap` and
-  // aborts NCCL when one is gone. Two ranks on one GPU are refused.
-  absl::StatusOr<std::unique_ptr<comm::Collective>> (*new_nccl_collective)(std::unique_ptr<comm::Collective> bootstrap,
+  // aborts NCCL when one is gone. Two ranks on one GPU are refused. The same thread may use `bootstrap` for arrays on
+  // the host.
+  absl::StatusOr<std::unique_ptr<comm::Collective>> (*new_nccl_collective)(std::shared_ptr<comm::Collective> bootstrap,
                                                                            absl::Duration timeout);
 
   decltype(&kernels::cuda::AdamW) adamw;

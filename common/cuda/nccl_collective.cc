@@ -55,7 +55,7 @@ class Pause {
 
 class NcclCollective final : public comm::Collective {
  public:
-  NcclCollective(std::unique_ptr<comm::Collective> bootstrap, absl::Duration timeout)
+  NcclCollective(std::shared_ptr<comm::Collective> bootstrap, absl::Duration timeout)
       : Collective(bootstrap->rank(), bootstrap->size()), bootstrap_(std::move(bootstrap)), timeout_(timeout) {}
 
   ~NcclCollective() override {
@@ -261,7 +261,7 @@ class NcclCollective final : public comm::Collective {
     return absl::OkStatus();
   }
 
-  const std::unique_ptr<comm::Collective> bootstrap_;
+  const std::shared_ptr<comm::Collective> bootstrap_;
   const absl::Duration timeout_;
   cudaEvent_t event_ = nullptr;
   absl::Mutex mutex_;
@@ -271,7 +271,7 @@ class NcclCollective final : public comm::Collective {
 
 }  // namespace
 
-absl::StatusOr<std::unique_ptr<comm::Collective>> NewNcclCollective(std::unique_ptr<comm::Collective> bootstrap,
+absl::StatusOr<std::unique_ptr<comm::Collective>> NewNcclCollective(std::shared_ptr<comm::Collective> bootstrap,
                                                                     absl::Duration timeout) {
   if (bootstrap == nullptr) return absl::InvalidArgumentError("NCCL needs a group to start from");
   auto collective = std::make_unique<NcclCollective>(std::move(bootstrap), timeout);

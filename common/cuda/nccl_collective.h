@@ -10,6 +10,6 @@
 namespace manta::cuda {
 
 [[nodiscard]] absl::StatusOr<std::unique_ptr<comm::Collective>> NewNcclCollective(
-    std::unique_ptr<comm::Collective> bootstrap, absl::Duration timeout);
+    std::shared_ptr<comm::Collective> bootstrap, absl::Duration timeout);
 
 }  // namespace manta::cuda

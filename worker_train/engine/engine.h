@@ -32,9 +32,11 @@ namespace manta::train {
 
 class Engine {
  public:
-  // What the request asks for, on `collective` (null for one rank).
-  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Engine>> Create(const v1::ConfigureTrainerRequest& request,
-                                                                      std::shared_ptr<comm::Collective> collective);
+  // What the request asks for, on `collective` (null for one rank). Ranks on GPUs have a second one for what lies
+  // there.
+  [[nodiscard]] static absl::StatusOr<std::unique_ptr<Engine>> Create(
+      const v1::ConfigureTrainerRequest& request, std::shared_ptr<comm::Collective> collective,
+      std::shared_ptr<comm::Collective> device_collective = nullptr);
 
   void Describe(v1::ConfigureTrainerReply* reply) const;
 
@@ -68,7 +70,8 @@ class Engine {
   void Report(const Loss& loss, const MetricSet& metrics, v1::TrainReply* reply) const;
 
   v1::ConfigureTrainerRequest config_;
-  std::shared_ptr<comm::Collective> collective_;  // null: one rank
+  std::shared_ptr<comm::Collective> collective_;         // null: one rank
+  std::shared_ptr<comm::Collective> device_collective_;  // for parameters and gradients; the same on the CPU
   model::Parameters parameters_;
   std::optional<model::Parameters> reference_;
   std::unique_ptr<ShardedAdamW> optimizer_;

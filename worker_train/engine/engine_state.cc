@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/cuda/load.h"
 #include "common/model/catch_aten.h"
 #include "nlohmann/json.hpp"
 #include "worker_train/engine/engine.h"
@@ -49,7 +50,7 @@ absl::StatusOr<at::ScalarType> ComputeType(const v1::ConfigureTrainerRequest& re
 
 absl::StatusOr<at::Device> ComputeDevice(const v1::Device& device) {
   if (device.kind() != v1::DEVICE_KIND_CUDA) return at::Device(at::kCPU);
-  if (!at::hasCUDA()) return absl::FailedPreconditionError("cluster.device is cuda, and this trainer finds no CUDA");
+  MANTA_RETURN_IF_ERROR(cuda::Load().status());
   return at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(device.index()));
 }
 
@@ -60,10 +61,12 @@ v1::DType WireType(at::ScalarType type) {
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::ConfigureTrainerRequest& request,
-                                                       std::shared_ptr<comm::Collective> collective) {
+                                                       std::shared_ptr<comm::Collective> collective,
+                                                       std::shared_ptr<comm::Collective> device_collective) {
   std::unique_ptr<Engine> engine(new Engine());
   engine->config_ = request;
   engine->collective_ = std::move(collective);
+  engine->device_collective_ = device_collective != nullptr ? std::move(device_collective) : engine->collective_;
   const v1::OptimizerConfig& optimizer = request.optimizer();
   if (optimizer.name() != "adamw") {
     return UserError(absl::StrCat("policy.optimizer.name is '", optimizer.name(), "'; known is adamw"));
@@ -79,7 +82,8 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::ConfigureTraine
   }
   MANTA_ASSIGN_OR_RETURN(engine->schedule_, LrSchedule::Create(optimizer.lr(), request.schedule()));
   MANTA_RETURN_IF_ERROR(engine->LoadModel());
-  MANTA_ASSIGN_OR_RETURN(engine->optimizer_, ShardedAdamW::Create(&engine->parameters_, engine->collective_.get()));
+  MANTA_ASSIGN_OR_RETURN(engine->optimizer_,
+                         ShardedAdamW::Create(&engine->parameters_, engine->device_collective_.get()));
   if (!request.resume_from().empty()) MANTA_RETURN_IF_ERROR(engine->RestoreState());
   return engine;
 }
@@ -151,7 +155,8 @@ absl::Status Engine::Publish(uint64_t version, comm::WeightStore& store, v1::Pub
     bytes += slice.spec.bytes();
     slices.push_back(std::move(slice));
   });
-  MANTA_RETURN_IF_ERROR(store.Publish(version, slices));
+  MANTA_RETURN_IF_ERROR(
+      store.Publish(version, slices, parameters_.device().is_cuda() ? cuda::Loaded()->copy : nullptr));
   reply->set_bytes(bytes);
   return absl::OkStatus();
 }

@@ -1,6 +1,7 @@
 // The engine on a toy model: what must not depend on ranks and microbatches, and what must come back after a resume.
 #include "worker_train/engine/engine.h"
 
+#include <ATen/Parallel.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -126,6 +127,7 @@ void OnRanks(int world, const std::function<void(int rank, std::shared_ptr<comm:
   std::vector<std::thread> threads;
   for (int rank = 0; rank < world; ++rank) {
     threads.emplace_back([&, rank] {
+      at::set_num_threads(1);  // of this thread; more would only wait for each other
       if (world == 1) return body(rank, nullptr);
       comm::CpuCollectiveOptions options;
       options.rank = rank;
@@ -234,6 +236,7 @@ TEST(EngineTest, ResumeGivesTheSameBits) {
 }
 
 TEST(EngineTest, LogprobsAgreeWithTheLoss) {
+  at::set_num_threads(1);
   auto engine = Engine::Create(MakeConfigure(0, 1), nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   const v1::TrainRequest request = MakeRequest(MakeSequences(5), 0, 1, 2, false);
@@ -255,6 +258,7 @@ TEST(EngineTest, LogprobsAgreeWithTheLoss) {
 }
 
 TEST(EngineTest, ReferenceStaysWhereItWas) {
+  at::set_num_threads(1);
   v1::ConfigureTrainerRequest configure = MakeConfigure(0, 1);
   configure.set_keep_reference(true);
   auto engine = Engine::Create(configure, nullptr);
@@ -275,6 +279,7 @@ TEST(EngineTest, ReferenceStaysWhereItWas) {
 }
 
 TEST(EngineTest, AGradientThatIsNotFiniteChangesNothing) {
+  at::set_num_threads(1);
   auto engine = Engine::Create(MakeConfigure(0, 1), nullptr);
   ASSERT_TRUE(engine.ok()) << engine.status();
   std::vector<Sequence> sequences = MakeSequences(3);

@@ -2,11 +2,10 @@
 
 #include <c10/core/GradMode.h>
 
-#include <cmath>
-
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
+#include "common/cuda/load.h"
 #include "common/model/catch_aten.h"
 
 namespace manta::train {
@@ -92,18 +91,27 @@ absl::Status ShardedAdamW::StepRange(const AdamWOptions& options, int64_t step, 
     AdamWStep(options, step, static_cast<float>(gradient_scale), Floats(gradients, begin, count), master,
               Floats(exp_avg_, state_begin, count), Floats(exp_avg_sq_, state_begin, count));
   } else {
-    const at::Tensor gradient = gradients.narrow(0, begin, count);
-    if (gradient_scale != 1) gradient.mul_(gradient_scale);
-    const at::Tensor master = own_masters_ ? master_.narrow(0, state_begin, count) : values.narrow(0, begin, count);
-    const at::Tensor exp_avg = exp_avg_.narrow(0, state_begin, count);
-    const at::Tensor exp_avg_sq = exp_avg_sq_.narrow(0, state_begin, count);
-    const double correction1 = 1 - std::pow(options.beta1, static_cast<double>(step));
-    const double correction2 = 1 - std::pow(options.beta2, static_cast<double>(step));
-    master.mul_(1 - options.lr * options.weight_decay);
-    exp_avg.lerp_(gradient, 1 - options.beta1);
-    exp_avg_sq.mul_(options.beta2).addcmul_(gradient, gradient, 1 - options.beta2);
-    master.addcdiv_(exp_avg, exp_avg_sq.sqrt().div_(std::sqrt(correction2)).add_(options.eps),
-                    -options.lr / correction1);
+    const cuda::Api* api = cuda::Loaded();
+    MANTA_CHECK(api != nullptr) << "parameters on a GPU, and no CUDA library";
+    const auto master = own_masters_ ? Floats(master_, state_begin, count) : Floats(values, begin, count);
+    kernels::cuda::AdamWArguments a;
+    a.master = master.data();
+    a.gradient = Floats(gradients, begin, count).data();
+    a.exp_avg = Floats(exp_avg_, state_begin, count).data();
+    a.exp_avg_sq = Floats(exp_avg_sq_, state_begin, count).data();
+    a.parameters = values.scalar_type() == at::kBFloat16 ? Bytes(values, begin) : nullptr;
+    a.n = count;
+    a.lr = options.lr;
+    a.weight_decay = options.weight_decay;
+    a.beta1 = options.beta1;
+    a.beta2 = options.beta2;
+    a.eps = options.eps;
+    a.step = step;
+    a.gradient_scale = static_cast<float>(gradient_scale);
+    if (const int error = api->adamw(a, api->current_stream()); error != 0) {
+      return absl::InternalError(absl::StrCat("the optimiser's kernel: ", api->error_text(error)));
+    }
+    return absl::OkStatus();
   }
   if (own_masters_) values.narrow(0, begin, count).copy_(master_.narrow(0, state_begin, count));
   return absl::OkStatus();
