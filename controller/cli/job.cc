@@ -71,7 +71,8 @@ absl::Status Job::StartNode(const std::string& address) {
   stub_ = v1::ControllerService::NewStub(channel);
   MANTA_ASSIGN_OR_RETURN(node_, Child::Start(loop_, "manta-node", options_.bin_dir / "manta-node",
                                              {"--controller", address, "--token-file", (options_.run_dir / "token").string(),
-                                              "--parent-pid", absl::StrCat(getpid())},
+                                              "--cpu-slots", absl::StrCat(options_.cpu_slots), "--parent-pid",
+                                              absl::StrCat(getpid())},
                                              options_.run_dir / "logs" / "node.log"));
   return absl::OkStatus();
 }

@@ -21,6 +21,7 @@ struct JobOptions {
   std::filesystem::path bin_dir;
   std::filesystem::path run_dir;
   std::filesystem::path config_path;
+  int cpu_slots = 0;  // that the node agent offers; 0: as many as there are CPUs
 };
 
 class Job {

@@ -1,6 +1,8 @@
 #include "controller/cli/run_command.h"
 
+#include <algorithm>
 #include <cstdio>
+#include <thread>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -20,7 +22,10 @@ absl::Status RunJob(const config::Tree& tree, const config::RunConfig& run, cons
   std::printf("run folder: %s\n", run_dir.c_str());
   std::fflush(stdout);
   MANTA_ASSIGN_OR_RETURN(const std::filesystem::path config_path, WriteResolvedConfig(run_dir, tree, run, options.command_line));
-  Job job({.bin_dir = BinDir(), .run_dir = run_dir, .config_path = config_path});
+  // Trainer and generator work in turns, so that a run may have more ranks than this machine has cores.
+  const int64_t ranks = std::max<int64_t>(1, run.cluster.trainer_ranks) + run.cluster.generators;
+  const int cpu_slots = static_cast<int>(std::max<int64_t>(ranks, std::thread::hardware_concurrency()));
+  Job job({.bin_dir = BinDir(), .run_dir = run_dir, .config_path = config_path, .cpu_slots = cpu_slots});
   absl::Status status = job.Run();
   if (!job.summary().empty()) {
     std::printf("%s%s", job.summary().c_str(), job.summary().back() == '\n' ? "" : "\n");
