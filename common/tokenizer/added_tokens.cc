@@ -110,12 +110,11 @@ absl::Status AddedTokens::Check(const JsonNode& node, const AddedToken& token, c
   if (Find(token.content) != nullptr) return node.Error(StrCat("\"", token.content, "\" appears twice"));
   if (const auto known = model.IdOf(token.content)) {
     if (*known == token.id) return absl::OkStatus();
-    return node.Error(StrCat("\"", token.content, "\" has id ", token.id, " here and ", *known,
-                                   " in model.vocab"));
+    return node.Error(StrCat("\"", token.content, "\" has id ", token.id, " here and ", *known, " in model.vocab"));
   }
   if (const std::string_view other = model.TokenOf(token.id); other.data() != nullptr) {
-    return node.Error(StrCat("\"", token.content, "\" has id ", token.id, ", which model.vocab gives to \"", other,
-                                   "\""));
+    return node.Error(
+        StrCat("\"", token.content, "\" has id ", token.id, ", which model.vocab gives to \"", other, "\""));
   }
   if (token.id != *next_id) {
     return node.Error(StrCat("\"", token.content, "\" has id ", token.id, ", but the next free id is ", *next_id));
@@ -144,8 +143,8 @@ absl::StatusOr<AddedTokens> AddedTokens::Load(const JsonNode& node, const BpeMod
     const size_t index = added.tokens_.size();
     Matcher& matcher = token.normalized ? added.normalized_ : added.as_given_;
     if (!matcher.Add(token.written, index)) {
-      return item.Error(StrCat("\"", token.content, "\" is another added token once it is normalised: \"",
-                               token.written, "\""));
+      return item.Error(
+          StrCat("\"", token.content, "\" is another added token once it is normalised: \"", token.written, "\""));
     }
     if (token.special) special.insert(token.content);
     added.by_id_[token.id] = index;

@@ -1,10 +1,10 @@
 // AddedTokens: the tokens that are looked for in the text before anything else ("<|im_start|>"), tokenizer.json's
 // "added_tokens". Const and thread-safe after loading.
 //
-// They are found in two rounds: those with "normalized": false in the text as given, then the others, themselves normalised,
-// in what is left, normalised. At each place the longest wins. Decoding writes those others normalised too, and then does not
-// know special ones again ("▁<s>" is not "<s>"): so does Hugging Face's 0.23. What its loader would number otherwise
-// than the file does is refused.
+// They are found in two rounds: those with "normalized": false in the text as given, then the others, themselves
+// normalised, in what is left, normalised. At each place the longest wins. Decoding writes those others normalised too,
+// and then does not know special ones again ("▁<s>" is not "<s>"): so does Hugging Face's 0.23. What its loader would
+// number otherwise than the file does is refused.
 #pragma once
 
 #include <array>
@@ -31,8 +31,9 @@ struct AddedToken {
   bool rstrip;       // and after it
   bool normalized;
   bool special;
-  std::string written;   // what decoding writes for it: its content, normalised where `normalized` is set
-  bool skipped = false;  // whether decoding leaves it out with skip_special_tokens: `written` is a special token's content
+  std::string written;  // what decoding writes for it: its content, normalised where `normalized` is set
+  bool skipped =
+      false;  // whether decoding leaves it out with skip_special_tokens: `written` is a special token's content
 };
 
 class AddedTokens {
@@ -64,9 +65,9 @@ class AddedTokens {
 
     size_t num_tokens = 0;
     std::array<bool, 256> starts = {};
-    int only_start = -1;                                // the one byte that all begin with; -1: none yet, -2: several
-    absl::flat_hash_map<uint64_t, uint32_t> children;   // node << 8 | byte -> node
-    std::vector<int64_t> ends = {-1};                   // [nodes]: index of the token that ends there, or -1
+    int only_start = -1;                               // the one byte that all begin with; -1: none yet, -2: several
+    absl::flat_hash_map<uint64_t, uint32_t> children;  // node << 8 | byte -> node
+    std::vector<int64_t> ends = {-1};                  // [nodes]: index of the token that ends there, or -1
   };
   const Matcher& matcher(Round round) const { return round == Round::kAsGiven ? as_given_ : normalized_; }
   absl::Status Check(const JsonNode& node, const AddedToken& token, const BpeModel& model, int64_t* next_id) const;

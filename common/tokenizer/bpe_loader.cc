@@ -1,5 +1,5 @@
-// Reading a BPE model from tokenizer.json. The vocabulary and the merges have hundreds of thousands of entries, so they are
-// read without a JsonNode each.
+// Reading a BPE model from tokenizer.json. The vocabulary and the merges have hundreds of thousands of entries, so they
+// are read without a JsonNode each.
 #include <utility>
 
 #include "absl/strings/str_format.h"

@@ -54,7 +54,7 @@ absl::Status BpeModel::AppendSymbols(std::string_view piece, std::vector<int32_t
     if (!unk_token_.has_value()) continue;  // such characters vanish
     if (unk_id_ == kNone) {
       return UserError(StrCat("the text has \"", text, "\", which the vocabulary lacks, and the unknown token \"",
-                                    *unk_token_, "\" is not in the vocabulary either"));
+                              *unk_token_, "\" is not in the vocabulary either"));
     }
     if (unknown_waits && !fuse_unk_) symbols->push_back(unk_id_);
     unknown_waits = true;

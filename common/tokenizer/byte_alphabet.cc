@@ -30,7 +30,9 @@ const Alphabet& Get() {
 
 }  // namespace
 
-const std::array<std::string, 256>& ByteAlphabet() { return Get().texts; }
+const std::array<std::string, 256>& ByteAlphabet() {
+  return Get().texts;
+}
 
 std::optional<std::string> BytesOfAlphabet(std::string_view text) {
   const Alphabet& alphabet = Get();

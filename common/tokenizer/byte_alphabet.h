@@ -1,5 +1,6 @@
-// The byte-level alphabet of GPT-2: each byte as a printable character, so that a vocabulary of texts can hold any bytes.
-// Printable Latin-1 stands for itself, the other bytes for U+0100 and on, in order ("Ġ" is a space). Pure and thread-safe.
+// The byte-level alphabet of GPT-2: each byte as a printable character, so that a vocabulary of texts can hold any
+// bytes. Printable Latin-1 stands for itself, the other bytes for U+0100 and on, in order ("Ġ" is a space). Pure and
+// thread-safe.
 #pragma once
 
 #include <array>

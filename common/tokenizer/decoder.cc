@@ -75,7 +75,8 @@ class Replace : public DecoderStep {
     std::vector<Span> matches;
     for (std::string& token : *tokens) {
       matches.clear();
-      if (!pattern_.FindAll(token, &matches).ok() || matches.empty()) continue;  // beyond the regex limits: left as it is
+      if (!pattern_.FindAll(token, &matches).ok() || matches.empty())
+        continue;  // beyond the regex limits: left as it is
       std::string out;
       size_t copied = 0;
       for (const Span& match : matches) {
@@ -149,7 +150,8 @@ absl::StatusOr<std::unique_ptr<const DecoderStep>> LoadMetaspace(const JsonNode&
   MANTA_ASSIGN_OR_RETURN(std::string replacement, replacement_node.AsString());
   if (replacement.empty()) return replacement_node.Error("expected a single character");
   MANTA_ASSIGN_OR_RETURN(const bool add_prefix_space, node.BoolOr("add_prefix_space", true));
-  MANTA_ASSIGN_OR_RETURN(const std::string scheme, node.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
+  MANTA_ASSIGN_OR_RETURN(const std::string scheme,
+                         node.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
   return std::make_unique<Metaspace>(std::move(replacement), scheme != "never");
 }
 

@@ -29,8 +29,8 @@ class Decoder {
 
   std::string Decode(std::vector<std::string> tokens) const;
 
-  // Whether decoding is ByteLevel and nothing else: then a token's text is BytesOfToken, whatever stands around it, and the
-  // whole is their bytes read as UTF-8.
+  // Whether decoding is ByteLevel and nothing else: then a token's text is BytesOfToken, whatever stands around it, and
+  // the whole is their bytes read as UTF-8.
   bool byte_level_only() const { return byte_level_only_; }
   // Whether byte-fallback tokens are put together.
   bool byte_fallback() const { return byte_fallback_; }

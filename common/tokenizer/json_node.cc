@@ -11,12 +11,18 @@ namespace {
 
 std::string_view KindName(simdjson::dom::element_type type) {
   switch (type) {
-    case simdjson::dom::element_type::ARRAY: return "a list";
-    case simdjson::dom::element_type::OBJECT: return "an object";
-    case simdjson::dom::element_type::STRING: return "a string";
-    case simdjson::dom::element_type::BOOL: return "true or false";
-    case simdjson::dom::element_type::NULL_VALUE: return "null";
-    default: return "a number";
+    case simdjson::dom::element_type::ARRAY:
+      return "a list";
+    case simdjson::dom::element_type::OBJECT:
+      return "an object";
+    case simdjson::dom::element_type::STRING:
+      return "a string";
+    case simdjson::dom::element_type::BOOL:
+      return "true or false";
+    case simdjson::dom::element_type::NULL_VALUE:
+      return "null";
+    default:
+      return "a number";
   }
 }
 
@@ -36,7 +42,9 @@ std::string Position(std::string_view json, simdjson::error_code error) {
 
 }  // namespace
 
-absl::Status JsonNode::Error(std::string_view message) const { return UserError(StrCat(where_, ": ", message)); }
+absl::Status JsonNode::Error(std::string_view message) const {
+  return UserError(StrCat(where_, ": ", message));
+}
 
 absl::Status JsonNode::Unexpected(std::string_view expected) const {
   return Error(StrCat("expected ", expected, ", found ", KindName(value_.type())));
@@ -87,7 +95,9 @@ absl::StatusOr<std::vector<JsonNode>> JsonNode::AsList() const {
   return list;
 }
 
-absl::Status JsonNode::CheckObject() const { return value_.is_object() ? absl::OkStatus() : Unexpected("an object"); }
+absl::Status JsonNode::CheckObject() const {
+  return value_.is_object() ? absl::OkStatus() : Unexpected("an object");
+}
 
 absl::StatusOr<std::string> JsonNode::StringOr(std::string_view key, std::string_view otherwise) const {
   const std::optional<JsonNode> found = Find(key);

@@ -1,6 +1,6 @@
 // JsonNode: a value of a parsed JSON file that knows where it stands, so that every error can name file and field
-// ("tokenizer.json: model.merges: expected a list, found a number"). A view into a simdjson document, which must outlive
-// it. Cheap enough for settings, not for the entries of a vocabulary.
+// ("tokenizer.json: model.merges: expected a list, found a number"). A view into a simdjson document, which must
+// outlive it. Cheap enough for settings, not for the entries of a vocabulary.
 #pragma once
 
 #include <cstdint>

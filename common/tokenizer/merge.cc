@@ -49,9 +49,7 @@ struct Candidate {
   uint32_t at;  // of the left symbol
   int32_t left, right, made;
   // The least comes out of the queue first.
-  bool operator<(const Candidate& other) const {
-    return rank != other.rank ? rank > other.rank : at > other.at;
-  }
+  bool operator<(const Candidate& other) const { return rank != other.rank ? rank > other.rank : at > other.at; }
 };
 
 // A linked list of symbols and a queue of merges; entries that no longer hold are dropped when they come up.

@@ -1,5 +1,5 @@
-// The heart of BPE: merging adjacent symbols, lowest rank first, leftmost among equals, until no pair merges (Sennrich et
-// al. 2016, https://arxiv.org/abs/1508.07909, with the ranks of the training). Pure.
+// The heart of BPE: merging adjacent symbols, lowest rank first, leftmost among equals, until no pair merges (Sennrich
+// et al. 2016, https://arxiv.org/abs/1508.07909, with the ranks of the training). Pure.
 #pragma once
 
 #include <cstddef>

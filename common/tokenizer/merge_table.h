@@ -1,6 +1,6 @@
-// MergeTable: from a pair of adjacent symbols to the rank of their merge and the symbol that it makes. A flat hash table with
-// open addressing, since this look-up is most of what BPE does: 280,000 merges (Llama 3) take 8 MB and a look-up one cache
-// miss. Const and thread-safe once filled.
+// MergeTable: from a pair of adjacent symbols to the rank of their merge and the symbol that it makes. A flat hash
+// table with open addressing, since this look-up is most of what BPE does: 280,000 merges (Llama 3) take 8 MB and a
+// look-up one cache miss. Const and thread-safe once filled.
 #pragma once
 
 #include <cstddef>

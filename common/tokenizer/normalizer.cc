@@ -170,7 +170,8 @@ absl::StatusOr<Normalizer> Normalizer::Load(const JsonNode& node) {
   return normalizer;
 }
 
-absl::StatusOr<std::string_view> Normalizer::Apply(std::string_view text, std::string* buffer, bool* head_removed) const {
+absl::StatusOr<std::string_view> Normalizer::Apply(std::string_view text, std::string* buffer,
+                                                   bool* head_removed) const {
   *head_removed = false;
   std::string next;
   for (const auto& step : steps_) {

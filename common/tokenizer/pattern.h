@@ -1,5 +1,5 @@
-// Pattern: what a Split or a Replace looks for: {"String": literal} or {"Regex": pattern} in tokenizer.json. Known regexes
-// run by their scanner (scanner.h), others by PCRE2. Const and thread-safe after Load.
+// Pattern: what a Split or a Replace looks for: {"String": literal} or {"Regex": pattern} in tokenizer.json. Known
+// regexes run by their scanner (scanner.h), others by PCRE2. Const and thread-safe after Load.
 #pragma once
 
 #include <optional>

@@ -1,8 +1,8 @@
 // PostProcessor: the special tokens that tokenizer.json's "post_processor" puts around a single sequence. Const and
 // thread-safe after loading.
 //
-// Known: TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel (which moves offsets only), Sequence. Others are
-// refused.
+// Known: TemplateProcessing, BertProcessing, RobertaProcessing, ByteLevel (which moves offsets only), Sequence. Others
+// are refused.
 #pragma once
 
 #include <cstdint>

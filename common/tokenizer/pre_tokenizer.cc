@@ -163,7 +163,8 @@ absl::StatusOr<std::unique_ptr<Metaspace>> LoadMetaspace(const JsonNode& node) {
   MANTA_ASSIGN_OR_RETURN(const bool split, node.BoolOr("split", true));
   // add_prefix_space is how older files said "never".
   MANTA_ASSIGN_OR_RETURN(const bool add_prefix_space, node.BoolOr("add_prefix_space", true));
-  MANTA_ASSIGN_OR_RETURN(const std::string scheme, node.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
+  MANTA_ASSIGN_OR_RETURN(const std::string scheme,
+                         node.StringOr("prepend_scheme", add_prefix_space ? "always" : "never"));
   if (scheme != "always" && scheme != "first" && scheme != "never") {
     return node.Error(StrCat("prepend_scheme is \"", scheme, "\", expected always, first or never"));
   }
@@ -216,9 +217,9 @@ absl::Status PreTokenizer::Add(const JsonNode& node) {
     steps_.push_back(std::move(metaspace));
   } else if (type == "Digits") {
     MANTA_ASSIGN_OR_RETURN(const bool individual, node.BoolOr("individual_digits", false));
-    steps_.push_back(std::make_unique<SplitAtChars>(
-        [&chars](char32_t c) { return (chars[c] & kNumber) != 0; },
-        individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
+    steps_.push_back(
+        std::make_unique<SplitAtChars>([&chars](char32_t c) { return (chars[c] & kNumber) != 0; },
+                                       individual ? SplitBehavior::kIsolated : SplitBehavior::kContiguous));
   } else if (type == "Punctuation") {
     SplitBehavior behavior = SplitBehavior::kIsolated;
     if (const auto behavior_node = node.Find("behavior")) {

@@ -1,5 +1,5 @@
-// PreTokenizer: splits a text into the pieces within which BPE merges, as tokenizer.json's "pre_tokenizer" says. Const and
-// thread-safe after loading.
+// PreTokenizer: splits a text into the pieces within which BPE merges, as tokenizer.json's "pre_tokenizer" says. Const
+// and thread-safe after loading.
 //
 // Known: Split (all behaviours), ByteLevel, Metaspace, Digits, Punctuation, Whitespace, WhitespaceSplit,
 // CharDelimiterSplit, FixedLength, Sequence. Others are refused.

@@ -28,7 +28,9 @@ constexpr std::string_view kOtherWordSet =
     R"(\x{24B6}-\x{24E9}\x{1F130}-\x{1F149}\x{1F150}-\x{1F169}\x{1F170}-\x{1F189})";
 constexpr std::string_view kHexSet = "0-9A-Fa-f";
 
-bool IsDigit(char c) { return c >= '0' && c <= '9'; }
+bool IsDigit(char c) {
+  return c >= '0' && c <= '9';
+}
 
 // What stands within [...] for \p{name}, with the characters that are newer than PCRE2.
 std::string CategorySet(std::string_view name) {
@@ -47,17 +49,23 @@ const std::string& WordSet() {
   return *set;
 }
 
-// What the escape \c stands for in the other dialect, `in_set` where it stands within [...]; nothing where it is the same.
+// What the escape \c stands for in the other dialect, `in_set` where it stands within [...]; nothing where it is the
+// same.
 absl::StatusOr<std::optional<std::string>> TranslateEscape(char c, bool in_set) {
   const auto set = [in_set](std::string_view content, bool negated) {
     return in_set ? std::string(content) : StrCat(negated ? "[^" : "[", content, "]");
   };
   switch (c) {
-    case 's': return set(kSpaceSet, false);
-    case 'w': return in_set ? WordSet() : StrCat("[", WordSet(), kLatin1Numbers, "]");
-    case 'd': return set(CategorySet("Nd"), false);
-    case 'h': return set(kHexSet, false);
-    case 'S': return in_set ? std::string(kNotSpaceSet) : set(kSpaceSet, true);
+    case 's':
+      return set(kSpaceSet, false);
+    case 'w':
+      return in_set ? WordSet() : StrCat("[", WordSet(), kLatin1Numbers, "]");
+    case 'd':
+      return set(CategorySet("Nd"), false);
+    case 'h':
+      return set(kHexSet, false);
+    case 'S':
+      return in_set ? std::string(kNotSpaceSet) : set(kSpaceSet, true);
     case 'W':
       if (in_set) return UserError("\\W within [...] is not supported");
       return StrCat("[^", WordSet(), kLatin1Numbers, "]");
@@ -67,7 +75,8 @@ absl::StatusOr<std::optional<std::string>> TranslateEscape(char c, bool in_set) 
     case 'H':
       if (in_set) return UserError("\\H within [...] is not supported");
       return set(kHexSet, true);
-    default: return std::nullopt;
+    default:
+      return std::nullopt;
   }
 }
 
@@ -212,9 +221,9 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
   if (context != nullptr) pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   int error = 0;
   PCRE2_SIZE offset = 0;
-  pcre2_code* code = pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
-                                   PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset,
-                                   context.get());
+  pcre2_code* code =
+      pcre2_compile(reinterpret_cast<PCRE2_SPTR>(translated.data()), translated.size(),
+                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &offset, context.get());
   if (code == nullptr) {
     return UserError(StrCat(ErrorText(error), " at byte ", offset, " of ", translated));
   }
@@ -226,7 +235,8 @@ absl::StatusOr<Regex> Regex::Compile(std::string_view pattern) {
 
 absl::Status Regex::FindAll(std::string_view text, std::vector<Span>* matches) const {
   static thread_local MatchScratch scratch;
-  if (scratch.data == nullptr || scratch.context == nullptr) return absl::ResourceExhaustedError("no memory for a regex");
+  if (scratch.data == nullptr || scratch.context == nullptr)
+    return absl::ResourceExhaustedError("no memory for a regex");
   const pcre2_code* code = static_cast<const pcre2_code*>(code_.get());
   const PCRE2_SPTR subject = reinterpret_cast<PCRE2_SPTR>(text.data());
   const PCRE2_SIZE* found = pcre2_get_ovector_pointer(scratch.data);

@@ -1,9 +1,9 @@
-// Regex: a pattern in the dialect that tokenizer.json files use (Oniguruma's), run by PCRE2 with UTF, Unicode properties and
-// its just-in-time compiler.
+// Regex: a pattern in the dialect that tokenizer.json files use (Oniguruma's), run by PCRE2 with UTF, Unicode
+// properties and its just-in-time compiler.
 //
-// Where the dialects differ the pattern is translated: \s, \w and \h mean what they mean there, ^ and $ stand at lines, (?m)
-// lets the dot match line ends. What has no counterpart (set operations and nested sets within [...]) is refused. Const
-// after Compile and thread-safe. A match that needs more than PCRE2's limits is an error, not a wait.
+// Where the dialects differ the pattern is translated: \s, \w and \h mean what they mean there, ^ and $ stand at lines,
+// (?m) lets the dot match line ends. What has no counterpart (set operations and nested sets within [...]) is refused.
+// Const after Compile and thread-safe. A match that needs more than PCRE2's limits is an error, not a wait.
 #pragma once
 
 #include <cstddef>
@@ -28,7 +28,8 @@ class Regex {
   // The error says what is wrong with the pattern and where in it, without naming a file.
   static absl::StatusOr<Regex> Compile(std::string_view pattern);
 
-  // Appends all matches in `text` (valid UTF-8), from left to right. Empty matches that touch the one before are left out.
+  // Appends all matches in `text` (valid UTF-8), from left to right. Empty matches that touch the one before are left
+  // out.
   absl::Status FindAll(std::string_view text, std::vector<Span>* matches) const;
 
  private:

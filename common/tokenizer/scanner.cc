@@ -37,24 +37,30 @@ const char* SkipOther(const CharTable& chars, const char* p, const char* end) {
   return p;
 }
 
-// \s+(?!\S)|\s+ : all the space but its last character, unless it is all there is or ends the text. `run_end` is where the
-// run of space that begins at `p` ends.
+// \s+(?!\S)|\s+ : all the space but its last character, unless it is all there is or ends the text. `run_end` is where
+// the run of space that begins at `p` ends.
 const char* SpaceBeforeLast(const char* p, const char* run_end, const char* end) {
   if (run_end == end) return run_end;
   const char* last = run_end - DecodeCharBefore(run_end).length;
   return last == p ? run_end : last;
 }
 
-char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; }
+char Lower(char c) {
+  return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c;
+}
 
 // The length of 's 't 're 've 'm 'll 'd at `p`, which is an apostrophe; 0 where there is none.
 template <bool kIgnoreCase>
 int Contraction(const char* p, const char* end) {
   const auto letter = [&](int i) { return p + i < end ? (kIgnoreCase ? Lower(p[i]) : p[i]) : '\0'; };
   switch (letter(1)) {
-    case 's': case 't': case 'm': case 'd':
+    case 's':
+    case 't':
+    case 'm':
+    case 'd':
       return 2;
-    case 'r': case 'v':
+    case 'r':
+    case 'v':
       return letter(2) == 'e' ? 3 : 0;
     case 'l':
       return letter(2) == 'l' ? 3 : 0;

@@ -1,6 +1,6 @@
-// Hand-written scanners for the splitting regexes that nearly every byte-level tokenizer has: several times as fast as a
-// regex engine. A scanner is used only where the pattern is exactly one that is known here; each is tested against the
-// pattern itself, run by PCRE2.
+// Hand-written scanners for the splitting regexes that nearly every byte-level tokenizer has: several times as fast as
+// a regex engine. A scanner is used only where the pattern is exactly one that is known here; each is tested against
+// the pattern itself, run by PCRE2.
 //
 // These patterns match everything, one match after another, so a scanner only has to say where the match at `p` ends.
 #pragma once

@@ -32,9 +32,11 @@ TEST_P(ScannerTest, AgreesWithItsPattern) {
   const auto regex = Regex::Compile(GetParam());
   ASSERT_TRUE(regex.ok()) << regex.status();
   const std::vector<std::string> parts = {
-      " ", " ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", "\u2028", "\u0085", "\u180e", "a", "Zz", "é", "ж", "中", "e\u0301", "\u0301",
-      "1", "23", "٣", "½", "Ⅷ", "'", "'s", "'S", "'ſ", "'ll", "'lL", "'re", "'VE", "'d", "!", "...", "—", "😀", "_", "\u200d", "\U00010d4a",
-      std::string(1, '\0'), "\x7f"};
+      " ",      " ",  "  ", "\n",  "\r\n", "\t", "\u00a0",  "\u3000", "\u2028",     "\u0085",
+      "\u180e", "a",  "Zz", "é",   "ж",    "中", "e\u0301", "\u0301", "1",          "23",
+      "٣",      "½",  "Ⅷ",  "'",   "'s",   "'S", "'ſ",      "'ll",    "'lL",        "'re",
+      "'VE",    "'d", "!",  "...", "—",    "😀",  "_",       "\u200d", "\U00010d4a", std::string(1, '\0'),
+      "\x7f"};
   std::mt19937 random(7);
   for (int round = 0; round < 20000; ++round) {
     std::string text;
@@ -47,7 +49,9 @@ TEST_P(ScannerTest, AgreesWithItsPattern) {
 
 INSTANTIATE_TEST_SUITE_P(All, ScannerTest, ::testing::Values(kGpt2Pattern, kLlama3Pattern, kQwen2Pattern));
 
-TEST(ScannerTest, OtherPatternsHaveNone) { EXPECT_EQ(FindScanner(R"(\s+)"), nullptr); }
+TEST(ScannerTest, OtherPatternsHaveNone) {
+  EXPECT_EQ(FindScanner(R"(\s+)"), nullptr);
+}
 
 }  // namespace
 }  // namespace manta::tokenizer

@@ -12,11 +12,11 @@ namespace {
 
 struct Entry {
   const char* key;
-  std::optional<std::string> SpecialTokens::* field;
+  std::optional<std::string> SpecialTokens::*field;
 };
 constexpr Entry kEntries[] = {
-    {"bos_token", &SpecialTokens::bos}, {"eos_token", &SpecialTokens::eos}, {"pad_token", &SpecialTokens::pad},
-    {"unk_token", &SpecialTokens::unk}, {"sep_token", &SpecialTokens::sep}, {"cls_token", &SpecialTokens::cls},
+    {"bos_token", &SpecialTokens::bos},   {"eos_token", &SpecialTokens::eos}, {"pad_token", &SpecialTokens::pad},
+    {"unk_token", &SpecialTokens::unk},   {"sep_token", &SpecialTokens::sep}, {"cls_token", &SpecialTokens::cls},
     {"mask_token", &SpecialTokens::mask},
 };
 

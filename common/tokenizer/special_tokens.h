@@ -1,7 +1,7 @@
 // The special tokens that a model's folder names, as text: what chat templates and generation ask for.
 //
-// Read from tokenizer_config.json; what that file does not say is looked up in special_tokens_map.json. Neither file has
-// to be there. Values, thread-safe to read. Broken files give one error that names file and field.
+// Read from tokenizer_config.json; what that file does not say is looked up in special_tokens_map.json. Neither file
+// has to be there. Values, thread-safe to read. Broken files give one error that names file and field.
 #pragma once
 
 #include <filesystem>
@@ -19,8 +19,8 @@ struct SpecialTokens {
   std::optional<std::string> bos, eos, pad, unk, sep, cls, mask;
   // additional_special_tokens (extra_special_tokens where that is a list), in the order of the file.
   std::vector<std::string> additional;
-  // add_bos_token and add_eos_token where tokenizer_config.json has them. Encode follows tokenizer.json's post-processor;
-  // these are for those who build prompts themselves.
+  // add_bos_token and add_eos_token where tokenizer_config.json has them. Encode follows tokenizer.json's
+  // post-processor; these are for those who build prompts themselves.
   std::optional<bool> add_bos, add_eos;
 
   // {"bos_token", "<s>"}, ... for those that are set, in the order above: the variables that chat templates see.

@@ -35,7 +35,7 @@ absl::StatusOr<SplitBehavior> LoadSplitBehavior(const JsonNode& node) {
   if (name == "MergedWithNext") return SplitBehavior::kMergedWithNext;
   if (name == "Contiguous") return SplitBehavior::kContiguous;
   return node.Error(StrCat("unknown behavior \"", name,
-                                 "\"; known: Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous"));
+                           "\"; known: Removed, Isolated, MergedWithPrevious, MergedWithNext, Contiguous"));
 }
 
 void SplitAt(const Piece& piece, const std::vector<Span>& matches, SplitBehavior behavior, bool invert,

@@ -21,8 +21,8 @@ enum class SplitBehavior {
 
 absl::StatusOr<SplitBehavior> LoadSplitBehavior(const JsonNode& node);
 
-// Appends the pieces of `piece` that `matches` (ascending, not overlapping) leave; with `invert`, what matches is text and
-// what lies between is the delimiter.
+// Appends the pieces of `piece` that `matches` (ascending, not overlapping) leave; with `invert`, what matches is text
+// and what lies between is the delimiter.
 void SplitAt(const Piece& piece, const std::vector<Span>& matches, SplitBehavior behavior, bool invert,
              std::vector<Piece>* out);
 

@@ -1,10 +1,10 @@
 // StreamDecoder: text as its tokens arrive, never a part of a character.
 //
-// Push returns the text that has become certain; what may still be the beginning of a character (at most three bytes) is
-// held back. The pieces together with Finish are what Tokenizer::Decode gives for all the ids, except where that goes back
-// on what has been given out: Decode replaces the whole of a run of byte-fallback tokens that turns out not to be UTF-8, the
-// stream only what comes after; and a decoder may strip the end of the whole text. Not thread-safe; keeps its tokenizer
-// alive. Cannot fail.
+// Push returns the text that has become certain; what may still be the beginning of a character (at most three bytes)
+// is held back. The pieces together with Finish are what Tokenizer::Decode gives for all the ids, except where that
+// goes back on what has been given out: Decode replaces the whole of a run of byte-fallback tokens that turns out not
+// to be UTF-8, the stream only what comes after; and a decoder may strip the end of the whole text. Not thread-safe;
+// keeps its tokenizer alive. Cannot fail.
 #pragma once
 
 #include <cstdint>
@@ -36,8 +36,8 @@ class StreamDecoder {
   Tokenizer::Streaming kind_;
   // kBytes: those held back. kByteFallback: those of the run of byte-fallback tokens that is going on.
   std::string bytes_;
-  // Other kinds: the last tokens whose text was given out (what comes before decides whether a leading space is stripped),
-  // then those held back.
+  // Other kinds: the last tokens whose text was given out (what comes before decides whether a leading space is
+  // stripped), then those held back.
   std::vector<int32_t> window_;
   size_t given_ = 0;        // tokens of `window_` whose text was given out
   std::string given_text_;  // Decode of those

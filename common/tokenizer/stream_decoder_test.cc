@@ -25,7 +25,9 @@ TEST(StreamDecoderTest, BytesWaitForTheirCharacter) {
   EXPECT_EQ(stream.Push(2), "é");
   EXPECT_EQ(stream.Push(3), " ");
   EXPECT_EQ(stream.Push(1), "");
-  EXPECT_EQ(stream.Push(0), "\xEF\xBF\xBD" "a");
+  EXPECT_EQ(stream.Push(0),
+            "\xEF\xBF\xBD"
+            "a");
   EXPECT_EQ(stream.Push(1), "");
   EXPECT_EQ(stream.Finish(), "\xEF\xBF\xBD");
   EXPECT_EQ(stream.Push(0), "a") << "starts anew";

@@ -8,7 +8,8 @@
 
 namespace manta::tokenizer {
 
-// Byte-fallback BPE over the letters of "hello", with <s> (special) and </s>; "▁" for spaces. `edit` replaced by `with`.
+// Byte-fallback BPE over the letters of "hello", with <s> (special) and </s>; "▁" for spaces. `edit` replaced by
+// `with`.
 inline std::string SmallJson(std::string_view edit = "", std::string_view with = "") {
   std::string json = R"({
     "added_tokens": [{"id": 0, "content": "<s>", "special": true, "normalized": false},

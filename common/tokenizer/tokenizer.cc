@@ -204,7 +204,9 @@ bool Tokenizer::StreamBytes(int32_t id, bool skip_special_tokens, std::string* b
   return true;
 }
 
-std::optional<int32_t> Tokenizer::IdOf(std::string_view token) const { return parts_->IdOf(token); }
+std::optional<int32_t> Tokenizer::IdOf(std::string_view token) const {
+  return parts_->IdOf(token);
+}
 
 std::optional<std::string> Tokenizer::TokenOf(int32_t id) const {
   const std::string_view token = parts_->TokenOf(id);
@@ -216,11 +218,23 @@ bool Tokenizer::IsSpecial(int32_t id) const {
   return token != nullptr && token->special;
 }
 
-int32_t Tokenizer::vocab_size() const { return parts_->vocab_size; }
-const SpecialTokens& Tokenizer::special_tokens() const { return parts_->special; }
-std::optional<int32_t> Tokenizer::bos_id() const { return parts_->bos; }
-std::optional<int32_t> Tokenizer::eos_id() const { return parts_->eos; }
-std::optional<int32_t> Tokenizer::pad_id() const { return parts_->pad; }
-std::optional<int32_t> Tokenizer::unk_id() const { return parts_->unk; }
+int32_t Tokenizer::vocab_size() const {
+  return parts_->vocab_size;
+}
+const SpecialTokens& Tokenizer::special_tokens() const {
+  return parts_->special;
+}
+std::optional<int32_t> Tokenizer::bos_id() const {
+  return parts_->bos;
+}
+std::optional<int32_t> Tokenizer::eos_id() const {
+  return parts_->eos;
+}
+std::optional<int32_t> Tokenizer::pad_id() const {
+  return parts_->pad;
+}
+std::optional<int32_t> Tokenizer::unk_id() const {
+  return parts_->unk;
+}
 
 }  // namespace manta::tokenizer

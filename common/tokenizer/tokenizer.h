@@ -1,8 +1,8 @@
 // Tokenizer: text to token ids and back, as Hugging Face's tokenizer.json says.
 //
 // Covers BPE in both of its forms: byte-level (GPT-2, Llama 3, Qwen) and SentencePiece-style (Llama 2, Mistral: "▁" for
-// spaces, bytes as fallback), with added tokens, normalisers, pre-tokenisers, post-processors and decoders. Encoding gives
-// the ids that Hugging Face `tokenizers` gives. What is not covered (WordPiece, Unigram, ...) is refused by Load.
+// spaces, bytes as fallback), with added tokens, normalisers, pre-tokenisers, post-processors and decoders. Encoding
+// gives the ids that Hugging Face `tokenizers` gives. What is not covered (WordPiece, Unigram, ...) is refused by Load.
 //
 // Thread-safety: a loaded tokenizer is const and may be used by any number of threads. A StreamDecoder belongs to one.
 // Ownership: shared; a StreamDecoder keeps its tokenizer alive.
@@ -29,16 +29,15 @@ class Tokenizer {
   [[nodiscard]] static absl::StatusOr<std::shared_ptr<const Tokenizer>> Load(const std::filesystem::path& dir);
 
   // The same from the content of a tokenizer.json; `name` stands for the file in errors.
-  [[nodiscard]] static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(std::string_view json,
-                                                                                 std::string_view name = "tokenizer.json",
-                                                                                 SpecialTokens special_tokens = {});
+  [[nodiscard]] static absl::StatusOr<std::shared_ptr<const Tokenizer>> FromJson(
+      std::string_view json, std::string_view name = "tokenizer.json", SpecialTokens special_tokens = {});
 
   ~Tokenizer();
   Tokenizer(const Tokenizer&) = delete;
   Tokenizer& operator=(const Tokenizer&) = delete;
 
-  // Added tokens that stand in the text are recognised. With `add_special_tokens`, what the post-processor puts around a
-  // single sequence (a beginning-of-sequence token, say) is added. INVALID_ARGUMENT where `text` is not UTF-8.
+  // Added tokens that stand in the text are recognised. With `add_special_tokens`, what the post-processor puts around
+  // a single sequence (a beginning-of-sequence token, say) is added. INVALID_ARGUMENT where `text` is not UTF-8.
   [[nodiscard]] absl::StatusOr<std::vector<int32_t>> Encode(std::string_view text, bool add_special_tokens) const;
 
   // Bytes that form no UTF-8 become U+FFFD. Ids that no token has are left out: models round their vocabulary up.
@@ -64,12 +63,12 @@ class Tokenizer {
   friend class StreamDecoder;
   struct Parts;
 
-  // How text comes from tokens, as far as streaming has to know: by bytes that may be parts of characters; by texts, among
-  // which runs of byte-fallback tokens; by texts otherwise.
+  // How text comes from tokens, as far as streaming has to know: by bytes that may be parts of characters; by texts,
+  // among which runs of byte-fallback tokens; by texts otherwise.
   enum class Streaming { kBytes, kByteFallback, kOther };
   Streaming streaming() const;
-  // False where Decode leaves `id` out. `*bytes`: what the token stands for (kBytes), or the byte of a byte-fallback token,
-  // empty for others (kByteFallback).
+  // False where Decode leaves `id` out. `*bytes`: what the token stands for (kBytes), or the byte of a byte-fallback
+  // token, empty for others (kByteFallback).
   bool StreamBytes(int32_t id, bool skip_special_tokens, std::string* bytes) const;
   explicit Tokenizer(std::unique_ptr<const Parts> parts);
 

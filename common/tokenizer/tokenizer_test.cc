@@ -80,12 +80,15 @@ TEST(TokenizerTest, BrokenFilesGiveOneClearError) {
   EXPECT_THAT(ErrorOf("\"o\": 7", "\"o\": \"7\""), HasSubstr("the id of \"o\""));
   EXPECT_THAT(ErrorOf("\"h e\"", "\"h  e\""), HasSubstr("model.merges[0]: expected"));
   EXPECT_THAT(ErrorOf("\"l l\"", "7"), HasSubstr("model.merges[1]: expected"));
-  EXPECT_THAT(ErrorOf("[\"he\", \"ll\"]", "[\"he\", \"lo\"]"), HasSubstr("model.merges[2]: \"lo\" is not in the vocabulary"));
-  EXPECT_THAT(ErrorOf("[\"he\", \"ll\"]", "[\"he\", \"h\"]"), HasSubstr("model.merges[2]: \"heh\" is not in the vocabulary"));
+  EXPECT_THAT(ErrorOf("[\"he\", \"ll\"]", "[\"he\", \"lo\"]"),
+              HasSubstr("model.merges[2]: \"lo\" is not in the vocabulary"));
+  EXPECT_THAT(ErrorOf("[\"he\", \"ll\"]", "[\"he\", \"h\"]"),
+              HasSubstr("model.merges[2]: \"heh\" is not in the vocabulary"));
   EXPECT_THAT(ErrorOf("\"byte_fallback\": true", "\"byte_fallback\": 1"),
               HasSubstr("model.byte_fallback: expected true or false, found a number"));
   EXPECT_THAT(ErrorOf("\"byte_fallback\": true", "\"dropout\": 0.1"), HasSubstr("model.dropout"));
-  EXPECT_THAT(ErrorOf("\"id\": 12", "\"id\": 14"), HasSubstr("added_tokens[1]: \"</s>\" has id 14, but the next free id is 12"));
+  EXPECT_THAT(ErrorOf("\"id\": 12", "\"id\": 14"),
+              HasSubstr("added_tokens[1]: \"</s>\" has id 14, but the next free id is 12"));
   EXPECT_THAT(ErrorOf("\"id\": 12", "\"id\": 0"), HasSubstr("added_tokens[1]: \"</s>\" has the same id as \"<s>\""));
   EXPECT_THAT(ErrorOf("\"id\": 12", "\"id\": 5"), HasSubstr("which model.vocab gives to \"e\""));
   EXPECT_THAT(ErrorOf("\"</s>\"", "\"<s>\""), HasSubstr("added_tokens[1]: \"<s>\" appears twice"));
@@ -101,7 +104,8 @@ TEST(TokenizerTest, BrokenFilesGiveOneClearError) {
   EXPECT_THAT(ErrorOf("\"pre_tokenizer\": null", R"("pre_tokenizer": {"type": "Metaspace", "replacement": "ab"})"),
               HasSubstr("pre_tokenizer.replacement: expected a single character"));
   EXPECT_THAT(ErrorOf("{\"<s>\": {\"id\"", "{\"<x>\": {\"id\""), HasSubstr("post_processor.special_tokens: \"<s>\""));
-  EXPECT_THAT(ErrorOf("\"ByteFallback\"", "\"CTC\""), HasSubstr("decoder.decoders[1]: the decoder CTC is not supported"));
+  EXPECT_THAT(ErrorOf("\"ByteFallback\"", "\"CTC\""),
+              HasSubstr("decoder.decoders[1]: the decoder CTC is not supported"));
 }
 
 TEST(TokenizerTest, MissingFolderIsNotFound) {
@@ -125,7 +129,8 @@ TEST(TokenizerTest, SpecialTokensComeFromTheFilesBeside) {
   EXPECT_THAT((*tokenizer)->special_tokens().Named(),
               ElementsAre(std::pair("bos_token", "<s>"), std::pair("eos_token", "</s>")));
   std::ofstream(dir / "tokenizer_config.json") << R"({"bos_token": 7})";
-  EXPECT_THAT(std::string(Tokenizer::Load(dir).status().message()), HasSubstr("tokenizer_config.json: bos_token: expected a token"));
+  EXPECT_THAT(std::string(Tokenizer::Load(dir).status().message()),
+              HasSubstr("tokenizer_config.json: bos_token: expected a token"));
   std::filesystem::remove_all(dir);
 }
 

@@ -36,15 +36,22 @@ constexpr ClassRange kOtherWords[] = {
 uint8_t FromCategory(const char* category) {
   const std::string_view name(category, 2);
   switch (name[0]) {
-    case 'L': return kLetter | kWord;
-    case 'M': return kMark | kWord;
-    case 'N': return name == "No" ? kNumber : kNumber | kWord;
-    case 'P': return name == "Pc" ? kPunctuation | kWord : kPunctuation;
-    default: return 0;
+    case 'L':
+      return kLetter | kWord;
+    case 'M':
+      return kMark | kWord;
+    case 'N':
+      return name == "No" ? kNumber : kNumber | kWord;
+    case 'P':
+      return name == "Pc" ? kPunctuation | kWord : kPunctuation;
+    default:
+      return 0;
   }
 }
 
-bool IsSurrogate(char32_t c) { return c >= 0xD800 && c < 0xE000; }
+bool IsSurrogate(char32_t c) {
+  return c >= 0xD800 && c < 0xE000;
+}
 
 // Characters that NFC may join with what stands before them: the second halves of canonical compositions.
 std::unique_ptr<std::bitset<kNumCodePoints>> SecondOfComposition() {
@@ -54,7 +61,8 @@ std::unique_ptr<std::bitset<kNumCodePoints>> SecondOfComposition() {
     if (utf8proc_get_property(static_cast<utf8proc_int32_t>(c))->decomp_seqindex == UINT16_MAX) continue;
     utf8proc_int32_t parts[16];
     int boundclass = 0;
-    const auto n = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 16, UTF8PROC_DECOMPOSE, &boundclass);
+    const auto n =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), parts, 16, UTF8PROC_DECOMPOSE, &boundclass);
     for (utf8proc_ssize_t i = 1; i < n && i < 16; ++i) seconds->set(static_cast<size_t>(parts[i]));
   }
   for (char32_t c = 0x1161; c <= 0x1175; ++c) seconds->set(c);  // Hangul vowels and final consonants
@@ -169,7 +177,9 @@ size_t ValidUtf8Prefix(std::string_view text) {
   return at;
 }
 
-bool IsUtf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
+bool IsUtf8(std::string_view text) {
+  return simdjson::validate_utf8(text.data(), text.size());
+}
 
 void AppendLossyUtf8(std::string_view bytes, std::string* out) {
   if (IsUtf8(bytes)) {

@@ -1,8 +1,8 @@
 // What the tokenizer asks of Unicode: UTF-8 in and out, and the classes of characters that splitting rules speak of.
 //
 // The classes come from utf8proc, put into a two-stage table on first use (a few milliseconds); characters newer than
-// utf8proc's Unicode are added from a list, so that \p{L}, \p{N} and \s are those of Unicode 16, which Hugging Face's regex
-// engine has. All functions are thread-safe and cannot fail.
+// utf8proc's Unicode are added from a list, so that \p{L}, \p{N} and \s are those of Unicode 16, which Hugging Face's
+// regex engine has. All functions are thread-safe and cannot fail.
 #pragma once
 
 #include <array>
@@ -52,7 +52,9 @@ inline DecodedChar DecodeChar(const char* p) {
 }
 
 // The length of the character that begins with byte `first` of valid UTF-8.
-inline int CharLength(unsigned char first) { return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4; }
+inline int CharLength(unsigned char first) {
+  return first < 0x80 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+}
 
 // The character that ends just before `p` (which must not be at the text's beginning).
 inline DecodedChar DecodeCharBefore(const char* p) {

@@ -1,5 +1,6 @@
-// The Unicode normalisation forms (NFC, NFD, NFKC, NFKD) by utf8proc. Text that is in the form already, which is nearly all
-// text, is recognised from a table and not touched; of other text only the characters around a change are normalised.
+// The Unicode normalisation forms (NFC, NFD, NFKC, NFKD) by utf8proc. Text that is in the form already, which is nearly
+// all text, is recognised from a table and not touched; of other text only the characters around a change are
+// normalised.
 #pragma once
 
 #include <memory>

@@ -1,7 +1,9 @@
-// WordCache: the ids of words met before. A table of 64-byte slots, one cache line each, in which a new word replaces the old
-// one of its slot: bounded, and a look-up costs one cache miss. Words of more than 32 bytes or 7 ids are not kept.
+// WordCache: the ids of words met before. A table of 64-byte slots, one cache line each, in which a new word replaces
+// the old one of its slot: bounded, and a look-up costs one cache miss. Words of more than 32 bytes or 7 ids are not
+// kept.
 //
-// A cache belongs to one thread at a time. WordCachePool (thread-safe) hands them out and keeps a few for the next caller.
+// A cache belongs to one thread at a time. WordCachePool (thread-safe) hands them out and keeps a few for the next
+// caller.
 #pragma once
 
 #include <cstdint>

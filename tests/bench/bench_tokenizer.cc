@@ -1,8 +1,8 @@
 // bench_tokenizer TOKENIZER_DIR TEXTS [IDS]
 //
-// Encodes the documents of the file TEXTS, which are separated by a zero byte, one after another on one thread, and prints a
-// line: bytes, tokens, seconds, of the loading, of a first pass (nothing cached) and of a second. Where IDS is given, writes
-// all ids there as little-endian int32. tokenizer_vs_hf.py compares with Hugging Face's.
+// Encodes the documents of the file TEXTS, which are separated by a zero byte, one after another on one thread, and
+// prints a line: bytes, tokens, seconds, of the loading, of a first pass (nothing cached) and of a second. Where IDS is
+// given, writes all ids there as little-endian int32. tokenizer_vs_hf.py compares with Hugging Face's.
 #include <chrono>
 #include <cstdio>
 #include <string>
@@ -60,8 +60,8 @@ int Run(int argc, char** argv) {
     }
     pass = Seconds() - start;
   }
-  std::printf("bytes=%zu documents=%zu tokens=%zu load_seconds=%.4f first_seconds=%.4f second_seconds=%.4f\n", texts->size(),
-              documents.size(), ids.size(), load_seconds, seconds[0], seconds[1]);
+  std::printf("bytes=%zu documents=%zu tokens=%zu load_seconds=%.4f first_seconds=%.4f second_seconds=%.4f\n",
+              texts->size(), documents.size(), ids.size(), load_seconds, seconds[0], seconds[1]);
   if (argc == 4) {
     const std::string bytes(reinterpret_cast<const char*>(ids.data()), ids.size() * sizeof(int32_t));
     if (const absl::Status status = WriteFileAtomically(argv[3], bytes); !status.ok()) {
@@ -75,4 +75,6 @@ int Run(int argc, char** argv) {
 }  // namespace
 }  // namespace manta
 
-int main(int argc, char** argv) { return manta::Run(argc, argv); }
+int main(int argc, char** argv) {
+  return manta::Run(argc, argv);
+}

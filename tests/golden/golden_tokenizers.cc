@@ -1,9 +1,9 @@
 // golden_tokenizers DIR [--data D] [--strict]
 //
-// For each NAME.jsonl in DIR: encodes and decodes its texts with the tokenizer in D/NAME (by default ../shared/data) and
-// compares with what Hugging Face `tokenizers` gave. A line of the file is an object with `text`; `ids`; `ids_with_special`
-// where adding special tokens changes the ids; `decoded` where it differs from `text`; `decoded_skip_special` where that
-// differs again. Streaming each decoding token by token must give the same text.
+// For each NAME.jsonl in DIR: encodes and decodes its texts with the tokenizer in D/NAME (by default ../shared/data)
+// and compares with what Hugging Face `tokenizers` gave. A line of the file is an object with `text`; `ids`;
+// `ids_with_special` where adding special tokens changes the ids; `decoded` where it differs from `text`;
+// `decoded_skip_special` where that differs again. Streaming each decoding token by token must give the same text.
 #include <algorithm>
 #include <cstdio>
 #include <exception>
@@ -129,4 +129,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace manta::golden
 
-int main(int argc, char** argv) { return manta::golden::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return manta::golden::Main(argc, argv);
+}
