@@ -17,8 +17,8 @@
 // Parameters of a coroutine are copied into it: pass by value what the caller may not keep. A lambda that is a
 // coroutine must outlive its run: capture nothing, and pass what it needs as parameters.
 //
-// g++ 12 miscompiles co_await behind && or || in the condition of an if or a loop: the coroutine never resumes. Nor is it safe
-// in a branch of ?:. Await first and give the value a name, or nest the ifs.
+// g++ 12 miscompiles co_await behind && or || in the condition of an if or a loop: the coroutine never resumes. Nor is
+// it safe in a branch of ?:. Await first and give the value a name, or nest the ifs.
 #pragma once
 
 #include <algorithm>

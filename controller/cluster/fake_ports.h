@@ -22,6 +22,7 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
     for (int i = 0; i < num_gpus; ++i) hello_.add_gpus()->set_index(i);
   }
   absl::Status Join() {
+    gone_ = false;
     const absl::Status joined = cluster_.NodeJoined(hello_, shared_from_this());
     if (joined.ok()) Beat();
     return joined;
@@ -33,6 +34,7 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
       if (!starts) return;
       pids_[command.start().actor_id()] = next_pid_++;
       loop_.Post([this, start = command.start()] {
+        if (gone_) return;
         v1::NodeEvent event;
         event.mutable_started()->set_actor_id(start.actor_id());
         event.mutable_started()->set_epoch(start.epoch());
@@ -49,7 +51,10 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
       loop_.Post([this] { cluster_.NodeGone(name_, "it has ended"); });
     }
   }
-  void Close(const absl::Status& status) override { closed = status; }
+  void Close(const absl::Status& status) override {
+    closed = status;
+    gone_ = true;
+  }
 
   absl::Status Announce(const std::string& actor_id, uint64_t epoch) {
     v1::AnnounceRequest request;
@@ -60,6 +65,7 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
     return cluster_.Announce(request);
   }
   void Exit(const std::string& actor_id, uint64_t epoch, int code, int signal, bool asked = false) {
+    if (gone_) return;
     v1::NodeEvent event;
     v1::ActorExited* exited = event.mutable_exited();
     exited->set_actor_id(actor_id);
@@ -78,6 +84,7 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
 
  private:
   void Beat() {
+    if (gone_) return;
     if (beats) {
       v1::NodeEvent event;
       event.mutable_beat();
@@ -92,6 +99,7 @@ class FakeNode : public NodeLink, public std::enable_shared_from_this<FakeNode> 
   v1::NodeHello hello_;
   std::map<std::string, int64_t> pids_;
   int64_t next_pid_ = 1000;
+  bool gone_ = false;
 };
 
 // Actors that beat every second until they are made silent, by address.
@@ -111,7 +119,10 @@ class FakeActors : public ActorPort {
   }
 
   void Silence(const std::string& address) { connections_.at(address)->silent = true; }
-  void Break(const std::string& address) { connections_.at(address)->on_end(absl::UnavailableError("broken")); }
+  void Break(const std::string& address) {
+    const auto state = connections_.at(address);
+    if (!state->gone) state->on_end(absl::UnavailableError("broken"));
+  }
   const std::vector<v1::PeerLostRequest>& peers_lost(const std::string& address) const {
     return connections_.at(address)->lost;
   }

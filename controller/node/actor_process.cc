@@ -39,6 +39,7 @@ absl::Status ActorProcess::Start(const std::string& record, absl::Duration agent
   auto spawned = Process::Spawn({.executable = "/proc/self/exe",
                                  .args = {"--shim", start_.actor_id(), "--record", record, "--agent-grace-ms",
                                           absl::StrCat(absl::ToInt64Milliseconds(agent_grace))},
+                                 .argv0 = "manta-node",
                                  .pass_fd = ends[1],
                                  .new_session = true});
   close(ends[1]);

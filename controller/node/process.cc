@@ -91,7 +91,7 @@ std::string ExitStatus::ToString() const {
 }
 
 absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
-  std::vector<std::string> argv = {spec.executable};
+  std::vector<std::string> argv = {spec.argv0.empty() ? spec.executable : spec.argv0};
   argv.insert(argv.end(), spec.args.begin(), spec.args.end());
   std::vector<std::string> env = Environment(spec.env);
   std::vector<char*> argv_pointers = Pointers(argv), env_pointers = Pointers(env);

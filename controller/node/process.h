@@ -34,6 +34,7 @@ struct ExitStatus {
 struct ProcessSpec {
   std::string executable;                       // a path, not looked for in PATH
   std::vector<std::string> args;                // without argv[0]
+  std::string argv0 = {};                       // what `ps` shows first; empty: the executable
   std::map<std::string, std::string> env = {};  // set on top of this process's environment
   int stdout_fd = -1;                           // -1: this process's own
   int stderr_fd = -1;
