@@ -6,16 +6,20 @@
 #include <utility>
 
 #include "common/base/status.h"
+#include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 #include "common/model/catch_aten.h"
 #include "common/model/forward.h"
+#include "worker_gen/runner/cuda_paged_attention.h"
+#include "worker_gen/runner/cuda_sampling.h"
+#include "worker_gen/runner/paged_attention.h"
 
 namespace manta::gen {
 namespace {
 
-// Rows of logits held at once: 64 MiB of them at most, but always some.
-int64_t RowsAtOnce(int64_t vocab_size) {
-  return std::max<int64_t>((int64_t{16} << 20) / vocab_size, 16);
+// Rows of logits held at once: 64 MiB of them at most (1 GiB on a GPU), but always some.
+int64_t RowsAtOnce(int64_t vocab_size, bool gpu) {
+  return std::max<int64_t>((int64_t{16} << (gpu ? 24 : 20)) / vocab_size, 16);
 }
 
 // Elements of logits below which waking a second thread costs more than it saves.
@@ -34,7 +38,14 @@ int64_t ModelRunner::BlockBytes(const model::ModelConfig& config, int32_t block_
 absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(model::Parameters parameters, int32_t num_blocks,
                                                                  int32_t block_size) {
   return model::CatchAten("the paged cache", [&]() -> absl::StatusOr<std::unique_ptr<ModelRunner>> {
-    auto attention = std::make_unique<PagedAttention>(parameters.config(), num_blocks, block_size);
+    std::unique_ptr<StepAttention> attention;
+    if (parameters.device().is_cuda()) {
+      MANTA_ASSIGN_OR_RETURN(const cuda::Api* api, cuda::Load());
+      attention = std::make_unique<CudaPagedAttention>(api, parameters.config(), num_blocks, block_size,
+                                                       parameters.dtype(), parameters.device());
+    } else {
+      attention = std::make_unique<PagedAttention>(parameters.config(), num_blocks, block_size);
+    }
     parameters.PackForInference();
     return std::unique_ptr<ModelRunner>(new ModelRunner(std::move(parameters), std::move(attention)));
   });
@@ -56,12 +67,18 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
     rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
     sampled_.push_back(static_cast<int32_t>(c));
   }
-  attention_->SetChunks(chunks);
-  MANTA_ASSIGN_OR_RETURN(at::Tensor hidden,
-                         model::Forward(parameters_, Borrow(tokens_), Borrow(positions_), *attention_));
+  const at::Device device = parameters_.device();
+  if (device.is_cuda()) MANTA_RETURN_IF_ERROR(cuda::Loaded()->set_device(device.index()));
+  at::Tensor hidden;
+  MANTA_RETURN_IF_ERROR(model::CatchAten("a step", [&]() -> absl::Status {
+    attention_->SetChunks(chunks);
+    MANTA_ASSIGN_OR_RETURN(
+        hidden, model::Forward(parameters_, Borrow(tokens_).to(device), Borrow(positions_).to(device), *attention_));
+    return absl::OkStatus();
+  }));
   if (rows_.empty()) return absl::OkStatus();
   return model::CatchAten("sampling", [&]() -> absl::Status {
-    if (rows_.size() != tokens_.size()) hidden = hidden.index_select(0, Borrow(rows_));
+    if (rows_.size() != tokens_.size()) hidden = hidden.index_select(0, Borrow(rows_).to(device));
     return Sample(hidden, chunks, drawn);
   });
 }
@@ -69,10 +86,17 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
 // hidden: [sampled_.size(), hidden]
 absl::Status ModelRunner::Sample(const at::Tensor& hidden, absl::Span<const SequenceChunk> chunks,
                                  absl::Span<absl::StatusOr<SampledToken>> drawn) {
-  const int64_t num_rows = hidden.size(0), vocab = parameters_.config().vocab_size, most = RowsAtOnce(vocab);
+  const int64_t num_rows = hidden.size(0), vocab = parameters_.config().vocab_size;
+  const bool gpu = hidden.is_cuda();
+  const int64_t most = RowsAtOnce(vocab, gpu);
   for (int64_t first = 0; first < num_rows; first += most) {
     const int64_t count = std::min(most, num_rows - first);
     MANTA_ASSIGN_OR_RETURN(const at::Tensor logits, model::Logits(parameters_, hidden.narrow(0, first, count)));
+    if (gpu) {
+      MANTA_RETURN_IF_ERROR(
+          SampleOnGpu(*cuda::Loaded(), logits, chunks, absl::MakeConstSpan(sampled_).subspan(first, count), drawn));
+      continue;
+    }
     const float* data = logits.const_data_ptr<float>();
     kernels::ParallelFor(count, kElementsWorthAThread / vocab + 1, [&](int64_t begin, int64_t end) {
       thread_local Sampler sampler;

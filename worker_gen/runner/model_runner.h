@@ -13,14 +13,14 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/parameters.h"
-#include "worker_gen/runner/paged_attention.h"
 #include "worker_gen/runner/runner.h"
+#include "worker_gen/runner/step_attention.h"
 
 namespace manta::gen {
 
 class ModelRunner : public Runner {
  public:
-  // Packs the parameters' matrices for inference. RESOURCE_EXHAUSTED where the cache does not fit in memory.
+  // Packs the parameters' matrices for inference. The cache lies where the parameters do, in their type. RESOURCE_EXHAUSTED where the cache does not fit in memory.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(model::Parameters parameters, int32_t num_blocks,
                                                              int32_t block_size);
 
@@ -34,14 +34,14 @@ class ModelRunner : public Runner {
   static int64_t BlockBytes(const model::ModelConfig& config, int32_t block_size, int64_t element_bytes);
 
  private:
-  ModelRunner(model::Parameters parameters, std::unique_ptr<PagedAttention> attention)
+  ModelRunner(model::Parameters parameters, std::unique_ptr<StepAttention> attention)
       : parameters_(std::move(parameters)), attention_(std::move(attention)) {}
 
   absl::Status Sample(const at::Tensor& hidden, absl::Span<const SequenceChunk> chunks,
                       absl::Span<absl::StatusOr<SampledToken>> drawn);
 
   model::Parameters parameters_;
-  std::unique_ptr<PagedAttention> attention_;
+  std::unique_ptr<StepAttention> attention_;
   // Of the step being made; members so that their storage is reused.
   std::vector<int64_t> tokens_, positions_, rows_;
   std::vector<int32_t> sampled_;  // chunks of which a token is drawn, in the order of rows_

@@ -9,19 +9,17 @@
 #include <vector>
 
 #include "absl/types/span.h"
-#include "common/model/attention_backend.h"
 #include "common/model/config.h"
-#include "worker_gen/runner/runner.h"
+#include "worker_gen/runner/step_attention.h"
 
 namespace manta::gen {
 
-class PagedAttention : public model::AttentionBackend {
+class PagedAttention : public StepAttention {
  public:
   // Allocates the cache; throws what ATen throws where there is no memory.
   PagedAttention(const model::ModelConfig& config, int32_t num_blocks, int32_t block_size);
 
-  // The pieces that the tokens of the next forward belong to, one after the other. They must live until it is done.
-  void SetChunks(absl::Span<const SequenceChunk> chunks);
+  void SetChunks(absl::Span<const SequenceChunk> chunks) override;
 
   at::Tensor Attend(const model::AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) override;

@@ -11,8 +11,6 @@
 namespace manta::gen {
 namespace {
 
-constexpr uint64_t kSamplingStream = 0;
-
 // The first token with the largest logit.
 int32_t ArgMax(absl::Span<const float> logits, float max) {
   return static_cast<int32_t>(std::find(logits.begin(), logits.end(), max) - logits.begin());
@@ -59,7 +57,7 @@ absl::StatusOr<SampledToken> Sampler::Sample(absl::Span<const float> logits, con
   } else {
     ComputeWeights(allowed, max, scale, tempered_);
   }
-  const double uniform = UniformAt(options.seed, kSamplingStream, static_cast<uint64_t>(position));
+  const double uniform = UniformAt(options.seed, kStream, static_cast<uint64_t>(position));
   double total = tempered_.total;
   if (options.filters()) {
     total = Filter(options, allowed);

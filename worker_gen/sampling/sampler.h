@@ -27,6 +27,8 @@ struct SampledToken {
 
 class Sampler {
  public:
+  static constexpr uint64_t kStream = 0;  // of the request's seed, that tokens are drawn with
+
   // `logits` [vocabulary]; `position`: how many tokens the request has drawn before; `banned`: tokens that may not be
   // drawn (ids outside of the vocabulary are ignored). INTERNAL where a logit is NaN, all are -inf, or none is left.
   absl::StatusOr<SampledToken> Sample(absl::Span<const float> logits, const SamplingOptions& options, int64_t position,

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 #include "common/model/catch_aten.h"
 #include "common/model/parameters.h"
@@ -40,9 +41,32 @@ absl::StatusOr<int32_t> InRange(absl::string_view field, int32_t value, int32_t 
   return value;
 }
 
-absl::Status CheckDevice(const v1::ConfigureGeneratorRequest& request) {
-  if (request.device().kind() == v1::DEVICE_KIND_CUDA)
-    return absl::UnimplementedError("the generator runs on the CPU only so far: device.kind must be CPU");
+// Where and in what type the model runs.
+struct Placement {
+  at::Device device = at::kCPU;
+  at::ScalarType dtype = at::kFloat;
+};
+
+absl::StatusOr<Placement> PlaceOnGpu(const v1::ConfigureGeneratorRequest& request) {
+  if (request.dtype() != v1::DTYPE_F32 && request.dtype() != v1::DTYPE_BF16 &&
+      request.dtype() != v1::DTYPE_UNSPECIFIED) {
+    return absl::UnimplementedError(absl::StrCat("on a GPU the generator computes in float32 or bfloat16; dtype is ",
+                                                 v1::DType_Name(request.dtype())));
+  }
+  MANTA_ASSIGN_OR_RETURN(const cuda::Api* api, cuda::Load());
+  MANTA_RETURN_IF_ERROR(api->set_device(request.device().index()));
+  return Placement{at::Device(at::kCUDA, static_cast<at::DeviceIndex>(request.device().index())),
+                   request.dtype() == v1::DTYPE_BF16 ? at::kBFloat16 : at::kFloat};
+}
+
+absl::StatusOr<int64_t> AvailableBytes(const at::Device& device) {
+  if (device.is_cpu()) return AvailableHostBytes();
+  MANTA_ASSIGN_OR_RETURN(const cuda::DeviceInfo info, cuda::Loaded()->device_info(device.index()));
+  return static_cast<int64_t>(info.free_bytes);
+}
+
+absl::StatusOr<Placement> ChoosePlacement(const v1::ConfigureGeneratorRequest& request) {
+  if (request.device().kind() == v1::DEVICE_KIND_CUDA) return PlaceOnGpu(request);
   if (request.dtype() != v1::DTYPE_F32 && request.dtype() != v1::DTYPE_UNSPECIFIED) {
     return absl::UnimplementedError(
         absl::StrCat("on the CPU the generator computes in float32; dtype is ", v1::DType_Name(request.dtype())));
@@ -51,13 +75,13 @@ absl::Status CheckDevice(const v1::ConfigureGeneratorRequest& request) {
     return absl::InvalidArgumentError(
         absl::StrCat("device.num_threads is ", request.device().num_threads(), "; it must be at least 0"));
   }
-  return absl::OkStatus();
+  return Placement();
 }
 
 }  // namespace
 
 absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1::ConfigureGeneratorRequest& request) {
-  MANTA_RETURN_IF_ERROR(CheckDevice(request));
+  MANTA_ASSIGN_OR_RETURN(const Placement placement, ChoosePlacement(request));
   if (request.model_path().empty()) return absl::InvalidArgumentError("model_path is empty");
   const std::filesystem::path folder = request.model_path();
   const int threads = request.device().num_threads();
@@ -77,17 +101,20 @@ absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1:
   MANTA_ASSIGN_OR_RETURN(options.max_queued, InRange("max_queued", request.max_queued(), 8192, 1 << 24));
   MANTA_ASSIGN_OR_RETURN(options.eos_ids, ReadEosIds(folder, config.eos_token_ids));
 
-  MANTA_ASSIGN_OR_RETURN(model::Parameters parameters, request.dummy_weights()
-                                                           ? model::Parameters::Random(config, /*seed=*/0, at::kFloat)
-                                                           : model::Parameters::Load(config, folder, at::kFloat));
+  MANTA_ASSIGN_OR_RETURN(model::Parameters parameters,
+                         request.dummy_weights()
+                             ? model::Parameters::Random(config, /*seed=*/0, placement.dtype, placement.device)
+                             : model::Parameters::Load(config, folder, placement.dtype, placement.device));
+  MANTA_ASSIGN_OR_RETURN(const int64_t available, AvailableBytes(placement.device));
   MANTA_ASSIGN_OR_RETURN(
       options.num_blocks,
-      ChooseNumBlocks({.num_blocks = request.num_blocks(),
-                       .memory_fraction = request.memory_fraction(),
-                       .block_bytes = ModelRunner::BlockBytes(config, options.limits.block_size, sizeof(float)),
-                       .blocks_per_sequence = BlocksFor(options.max_model_len, options.limits.block_size),
-                       .max_num_seqs = options.limits.max_num_seqs},
-                      AvailableHostBytes()));
+      ChooseNumBlocks(
+          {.num_blocks = request.num_blocks(),
+           .memory_fraction = request.memory_fraction(),
+           .block_bytes = ModelRunner::BlockBytes(config, options.limits.block_size, at::elementSize(placement.dtype)),
+           .blocks_per_sequence = BlocksFor(options.max_model_len, options.limits.block_size),
+           .max_num_seqs = options.limits.max_num_seqs},
+          available));
   MANTA_ASSIGN_OR_RETURN(std::unique_ptr<ModelRunner> runner,
                          ModelRunner::Create(std::move(parameters), options.num_blocks, options.limits.block_size));
 
@@ -130,13 +157,15 @@ absl::Status LoadedGenerator::UpdateWeights(const v1::UpdateWeightsRequest& requ
     for (const model::ParameterSpec& spec : parameters.table()) {
       comm::DestinationSlice& slice = destinations.emplace_back();
       slice.spec.name = spec.name;
-      slice.spec.dtype = v1::DTYPE_F32;
+      slice.spec.dtype = parameters.dtype() == at::kBFloat16 ? v1::DTYPE_BF16 : v1::DTYPE_F32;
       slice.spec.shape = spec.shape;
-      slice.data = incoming_.data_ptr<float>() + spec.offset;
+      slice.data = static_cast<std::byte*>(incoming_.mutable_data_ptr()) +
+                   spec.offset * static_cast<int64_t>(incoming_.element_size());
     }
     comm::ReceiveOptions options;
     options.min_version = version_;
     options.verify = request.verify_checksums();
+    if (incoming_.is_cuda()) options.copy = cuda::Loaded()->copy;
     MANTA_ASSIGN_OR_RETURN(const comm::ReceiveReport report,
                            comm::ReceiveWeights(request.sources(), open_channel, destinations, options));
     MANTA_RETURN_IF_ERROR(engine_->UpdateWeights(report.version, request.keep_prefix_cache(), [&] {
