@@ -80,6 +80,7 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::RunCon
   if (generates) {
     GroupSpec spec = Spec(context, "gen", config.cluster.generators, "manta-gen");
     spec.cpu_slots_per_rank = cuda_ ? 0 : 1;
+    spec.shares_gpu = cuda_;
     starting.push_back(context.cluster->StartGroup(std::move(spec)));
     starting.push_back(context.cluster->StartGroup(Spec(context, "reward", config.cluster.reward_workers, "manta-reward")));
   }
@@ -92,9 +93,10 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::RunCon
     reward_ = *groups[next++];
   }
   CancelWith(context.stop);
-  for (const auto& group : {train_, generate_, reward_}) {
-    if (group) CancelWith(group->token());
-  }
+  // Not a loop over a braced list: g++ 12 destroys such a list's copies wrongly in a coroutine.
+  if (train_) CancelWith(train_->token());
+  if (generate_) CancelWith(generate_->token());
+  if (reward_) CancelWith(reward_->token());
   if (trains) {
     trainers_ = std::make_unique<TrainerGroup>(*context.loop, train_->channels(), train_->addresses(), any_.token(),
                                                TrainerGroup::Deadlines());

@@ -92,6 +92,10 @@ void Cluster::Impl::SendStart(const GroupRecord& record, size_t index, const Gro
   start->mutable_env()->insert(spec.env.begin(), spec.env.end());
   start->set_log_path(absl::StrCat(options_.run_dir, "/logs/", actor.identity.actor_id, ".log"));
   for (int gpu : actor.gpus) start->add_gpu_indices(gpu);
+  const auto& node_gpus = nodes_.at(actor.identity.node).hello.gpus();
+  if (spec.shares_gpu && actor.gpus.empty() && !node_gpus.empty()) {
+    start->add_gpu_indices(node_gpus[actor.identity.rank % node_gpus.size()].index());
+  }
   start->set_cpu_slots(actor.cpu_slots);
   nodes_.at(actor.identity.node).link->Send(command);
 }

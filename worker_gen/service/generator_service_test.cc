@@ -140,7 +140,7 @@ TEST_F(GeneratorServiceTest, ErrorsSayWhatIsWrong) {
   EXPECT_THAT(error([](auto& r) { r.set_model_path("/nowhere"); }), HasSubstr("/nowhere"));
   EXPECT_THAT(error([](auto& r) { r.set_max_model_len(1000); }), HasSubstr("max_model_len is 1000"));
   EXPECT_THAT(error([](auto& r) { r.set_dtype(v1::DTYPE_F16); }), HasSubstr("float32"));
-  EXPECT_THAT(error([](auto& r) { r.mutable_device()->set_kind(v1::DEVICE_KIND_CUDA); }), HasSubstr("CPU"));
+  EXPECT_THAT(error([](auto& r) { r.mutable_device()->set_kind(v1::DEVICE_KIND_CUDA); }), HasSubstr("CUDA"));
   ASSERT_TRUE(Configure().ok());
   EXPECT_THAT(error({}), HasSubstr("already"));
   EXPECT_THAT(std::string(Generate(Request(std::vector<int32_t>(128, 1), 1)).status.message()),
