@@ -34,8 +34,8 @@ at::Tensor Rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& 
 
 }  // namespace
 
-bool UseKernels(const at::Tensor&) {
-  return false;
+bool UseKernels(const at::Tensor& x) {
+  return x.is_cpu() && x.scalar_type() == at::kFloat;
 }
 
 at::Tensor Embedding(const at::Tensor& tokens, const at::Tensor& weight) {
@@ -62,7 +62,12 @@ at::Tensor Linear(const at::Tensor& x, const Weight& weight, const at::Tensor& b
 }
 
 at::Tensor LinearInputGradient(const at::Tensor& dy, const at::Tensor& weight) {
-  return at::mm(dy, weight);
+  if (!UseKernels(dy)) return at::mm(dy, weight);
+  const at::Tensor rows = dy.contiguous();
+  const int64_t m = dy.size(0), k = dy.size(1), n = weight.size(1);
+  at::Tensor dx = at::empty({m, n}, dy.options());
+  kernels::Gemm(m, n, k, {Data(rows), k, 1}, {Data(weight), n, 1}, nullptr, false, MutableData(dx), n);
+  return dx;
 }
 
 void AddWeightGradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& grad) {

@@ -49,14 +49,17 @@ bool UseRowKernels(const at::Tensor& hidden, const LogProbOptions& options, int6
   return compute::UseKernels(hidden) && options.top_p >= 1 && (options.top_k == 0 || options.top_k >= vocab);
 }
 
-int64_t ChunkRows(const LogProbOptions& options, int64_t vocab) {
-  return std::max<int64_t>(1, options.chunk_bytes / (vocab * static_cast<int64_t>(sizeof(float))));
+int64_t ChunkRows(const LogProbOptions& options, const at::Tensor& head) {
+  const int64_t row_bytes = head.size(0) * static_cast<int64_t>(sizeof(float));
+  if (options.chunk_bytes > 0) return std::max<int64_t>(1, options.chunk_bytes / row_bytes);
+  if (!head.is_cpu()) return std::max<int64_t>(1, (int64_t{256} << 20) / row_bytes);
+  return std::max<int64_t>(64, (int64_t{1} << 20) / row_bytes);
 }
 
 struct TokenLogProbsFunction : torch::autograd::Function<TokenLogProbsFunction> {
   static variable_list forward(AutogradContext* ctx, const at::Tensor& hidden, const at::Tensor& value,
                                const at::Tensor& targets, const Weight& head, const LogProbOptions& options) {
-    const int64_t rows = hidden.size(0), step = ChunkRows(options, value.size(0));
+    const int64_t rows = hidden.size(0), step = ChunkRows(options, value);
     const at::ScalarType wide = hidden.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
     at::Tensor log_probs = at::empty({rows}, hidden.options().dtype(wide));
     at::Tensor entropy = options.entropy ? at::empty_like(log_probs) : at::zeros({0}, log_probs.options());
@@ -99,7 +102,7 @@ struct TokenLogProbsFunction : torch::autograd::Function<TokenLogProbsFunction> 
     options.entropy = ctx->saved_data["entropy"].toBool() && grads[1].defined();
     options.chunk_bytes = ctx->saved_data["chunk_bytes"].toInt();
     const auto grad = ctx->saved_data.find("grad");
-    const int64_t rows = hidden.size(0), step = ChunkRows(options, head.value.size(0));
+    const int64_t rows = hidden.size(0), step = ChunkRows(options, head.value);
     const bool kernel = UseRowKernels(hidden, options, head.value.size(0));
     const at::Tensor d_log_probs = grads[0].defined() ? grads[0].contiguous() : at::Tensor();
     const at::Tensor d_entropy = options.entropy ? grads[1].contiguous() : at::Tensor();

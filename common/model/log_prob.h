@@ -14,11 +14,12 @@
 namespace manta::model {
 
 struct LogProbOptions {
-  double temperature = 1;          // logits are divided by it first; > 0
-  int64_t top_k = 0;               // keep the k largest logits; 0: all
-  double top_p = 1;                // then the smallest set of tokens whose probability reaches p
-  bool entropy = false;            // of the (tempered, filtered) distribution
-  int64_t chunk_bytes = 32 << 20;  // of float32 logits at a time
+  double temperature = 1;  // logits are divided by it first; > 0
+  int64_t top_k = 0;       // keep the k largest logits; 0: all
+  double top_p = 1;        // then the smallest set of tokens whose probability reaches p
+  bool entropy = false;    // of the (tempered, filtered) distribution
+  // Of float32 logits at a time; 0: 64 rows or 1 MiB (what a core's cache holds) on the CPU, 256 MiB elsewhere.
+  int64_t chunk_bytes = 0;
 };
 
 struct LogProbs {

@@ -7,6 +7,10 @@
 #include <cstring>
 
 #if defined(__AVX512F__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
 #define MANTA_VECTOR_BYTES 64
 #elif defined(__AVX2__)
 #define MANTA_VECTOR_BYTES 32
@@ -52,12 +56,19 @@ MANTA_INLINE F16 Zero() {
 // The first n lanes (0 < n <= 16), zeros or `fill` beyond.
 MANTA_INLINE F16 LoadPart(const float* p, int64_t n, float fill = 0) {
   if (n >= kLanes) return Load(p);
+#if defined(__AVX512F__)
+  return {
+      {reinterpret_cast<Reg>(_mm512_mask_loadu_ps(_mm512_set1_ps(fill), static_cast<__mmask16>((1u << n) - 1), p))}};
+#endif
   alignas(64) float buffer[kLanes];
   for (int i = 0; i < kLanes; ++i) buffer[i] = i < n ? p[i] : fill;
   return Load(buffer);
 }
 MANTA_INLINE void StorePart(float* p, const F16& x, int64_t n) {
   if (n >= kLanes) return Store(p, x);
+#if defined(__AVX512F__)
+  return _mm512_mask_storeu_ps(p, static_cast<__mmask16>((1u << n) - 1), reinterpret_cast<__m512>(x.r[0]));
+#endif
   alignas(64) float buffer[kLanes];
   Store(buffer, x);
   for (int i = 0; i < n; ++i) p[i] = buffer[i];
