@@ -18,7 +18,8 @@
 // coroutine must outlive its run: capture nothing, and pass what it needs as parameters.
 //
 // g++ 12 miscompiles co_await behind && or || in the condition of an if or a loop: the coroutine never resumes. Nor is
-// it safe in a branch of ?:. Await first and give the value a name, or nest the ifs.
+// it safe in a branch of ?:. Await first and give the value a name, or nest the ifs. It also destroys the elements of a
+// braced list wrongly where the list is the range of a for in a coroutine: name a vector or an array instead.
 #pragma once
 
 #include <algorithm>
