@@ -122,8 +122,10 @@ class Generation {
     request.set_prefix_cache(true);
     // Enough blocks for one sequence and little memory: prompts are run one after the other.
     request.set_max_num_seqs(1);
+    // Named: g++ 12 destroys a temporary aggregate in a co_await expression twice.
+    rpc::CallOptions options{.deadline = absl::Minutes(10), .cancel = interrupted_.token()};
     auto reply = co_await rpc::Call(loop_, stub_->async(), &rpc::AsyncOf<v1::GeneratorService>::Configure, request,
-                                    {.deadline = absl::Minutes(10), .cancel = interrupted_.token()});
+                                    std::move(options));
     co_return reply.status();
   }
 

@@ -104,10 +104,11 @@ Task<absl::Status> Job::Follow() {
 // In order: the controller ends by itself once its run has, and tells the node agent to. Then with signals.
 Task<void> Job::EndChildren() {
   if (controller_ != nullptr && !run_ended_) controller_->Signal(SIGTERM);
-  for (const auto& [child, first_signal] : {std::pair<Child*, int>{controller_.get(), SIGTERM}, {node_.get(), SIGTERM}}) {
+  const std::vector<Child*> children{controller_.get(), node_.get()};  // named: see task.h on braced lists
+  for (Child* child : children) {
     if (child == nullptr) continue;
     if (co_await child->WaitEnded(kOrderlyEnd)) continue;
-    child->Signal(first_signal);
+    child->Signal(SIGTERM);
     if (co_await child->WaitEnded(absl::Seconds(2))) continue;
     child->Signal(SIGKILL);
     co_await child->WaitEnded(absl::Seconds(2));
