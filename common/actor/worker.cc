@@ -130,9 +130,9 @@ class Worker::Impl {
     request.set_address(impl->server->address());
     request.set_host_id(HostId());
     while (true) {
-      const auto reply =
-          co_await rpc::Call(impl->loop, impl->registry->async(), &rpc::AsyncOf<v1::ActorRegistry>::Announce, request,
-                             {.deadline = absl::Seconds(5), .cancel = impl->cancel.token()});
+      rpc::CallOptions options{.deadline = absl::Seconds(5), .cancel = impl->cancel.token()};  // named: see task.h
+      const auto reply = co_await rpc::Call(impl->loop, impl->registry->async(),
+                                            &rpc::AsyncOf<v1::ActorRegistry>::Announce, request, std::move(options));
       if (reply.ok()) co_return absl::OkStatus();
       const bool again = reply.status().code() == absl::StatusCode::kUnavailable ||
                          reply.status().code() == absl::StatusCode::kDeadlineExceeded;

@@ -20,6 +20,8 @@
 // g++ 12 miscompiles co_await behind && or || in the condition of an if or a loop: the coroutine never resumes. Nor is
 // it safe in a branch of ?:. Await first and give the value a name, or nest the ifs. It also destroys the elements of a
 // braced list wrongly where the list is the range of a for in a coroutine: name a vector or an array instead.
+// And it destroys twice what a temporary aggregate holds in an expression with co_await: give {.deadline = ..., .cancel =
+// ...} a name before, and move it in.
 #pragma once
 
 #include <algorithm>

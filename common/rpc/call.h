@@ -2,7 +2,7 @@
 //
 //   auto stub = v1::GeneratorService::NewStub(channel);
 //   auto stats = co_await rpc::Call(loop, stub->async(), &rpc::AsyncOf<v1::GeneratorService>::GetStats, request,
-//                                   {.deadline = absl::Seconds(5)});                       // StatusOr<GeneratorStats>
+//                                   std::move(options));  // CallOptions, named (task.h); StatusOr<GeneratorStats>
 //
 //   auto stream = rpc::OpenStream(loop, stub->async(), &rpc::AsyncOf<v1::GeneratorService>::Generate, request,
 //                                 {.deadline = absl::Minutes(10), .cancel = token});

@@ -122,9 +122,9 @@ Task<absl::Status> RolloutEngine::Score(const RolloutPrompt* prompt, std::vector
   const absl::Duration deadline =
       scorer->second.deadline_per_sample * static_cast<double>(scored.size()) + absl::Seconds(10);
   auto& stub = rewards_[next_reward_++ % rewards_.size()];
-  absl::StatusOr<v1::ScoreReply> reply =
-      co_await rpc::Call(loop_, stub->async(), &v1::RewardService::Stub::async::Score, std::move(request),
-                         {.deadline = deadline, .cancel = cancel_});
+  rpc::CallOptions options{.deadline = deadline, .cancel = cancel_};  // named: see task.h
+  absl::StatusOr<v1::ScoreReply> reply = co_await rpc::Call(
+      loop_, stub->async(), &v1::RewardService::Stub::async::Score, std::move(request), std::move(options));
   if (!reply.ok()) co_return Annotate(reply.status(), "score");
   if (static_cast<size_t>(reply->scores_size()) != scored.size()) {
     co_return absl::InternalError(
