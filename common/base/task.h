@@ -17,11 +17,10 @@
 // Parameters of a coroutine are copied into it: pass by value what the caller may not keep. A lambda that is a
 // coroutine must outlive its run: capture nothing, and pass what it needs as parameters.
 //
-// g++ 12 miscompiles co_await behind && or || in the condition of an if or a loop: the coroutine never resumes. Nor is
-// it safe in a branch of ?:. Await first and give the value a name, or nest the ifs. It also destroys the elements of a
-// braced list wrongly where the list is the range of a for in a coroutine: name a vector or an array instead.
-// And it destroys twice what a temporary aggregate holds in an expression with co_await: give {.deadline = ..., .cancel =
-// ...} a name before, and move it in.
+// g++ 12 miscompiles in coroutines: (1) co_await behind && or || in the condition of an if or a loop: it never resumes;
+// (2) ?: anywhere in a statement that awaits, also in an argument: the chosen object is copied bit by bit and freed twice;
+// (3) a braced list of objects as the range of a for, or as an argument in a statement that awaits. So: one co_await a
+// statement, its arguments named before it.
 #pragma once
 
 #include <algorithm>

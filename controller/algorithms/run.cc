@@ -79,9 +79,11 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
                                 .tensorboard = config.logger.tensorboard_enabled,
                                 .resume_step = resumed ? std::optional<int64_t>(resumed->info.step) : std::nullopt}));
 
-  MANTA_CO_ASSIGN_OR_RETURN(
-      std::unique_ptr<Workers> workers,
-      co_await Workers::Start(context, config, resumed ? (resumed->path / "policy").string() : std::string()));
+  // Named before it is awaited: g++ 12 copies the value of ?: inside a co_await bit by bit.
+  std::string resume_from;
+  if (resumed) resume_from = (resumed->path / "policy").string();
+  MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<Workers> workers,
+                            co_await Workers::Start(context, config, std::move(resume_from)));
   std::unique_ptr<RolloutEngine> rollouts;
   if (workers->generators() != nullptr) {
     rollouts = std::make_unique<RolloutEngine>(*context.loop, *workers->generators(), workers->reward_channels(),
