@@ -4,6 +4,8 @@
 #include <filesystem>
 
 #include "common/base/random.h"
+#include "common/comm/weight_source.h"
+#include "common/comm/weight_store.h"
 #include "common/model/parameters.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
@@ -105,6 +107,12 @@ class GeneratorServiceTest : public testing::Test {
     return stats;
   }
 
+  // What GetStats says is of the end of the last step, which may come after its tokens have.
+  void WaitForGeneratedTokens(uint64_t count) {
+    for (int i = 0; i < 400 && Stats().generated_tokens() != count; ++i) absl::SleepFor(absl::Milliseconds(5));
+    EXPECT_EQ(Stats().generated_tokens(), count);
+  }
+
   std::filesystem::path folder_;
   actor::Lane lane_{"control", 1, 16};
   std::unique_ptr<GeneratorService> service_;
@@ -129,7 +137,7 @@ TEST_F(GeneratorServiceTest, OneChunkOrAChunkAToken) {
   EXPECT_EQ(streamed.tokens, whole.tokens);
   EXPECT_EQ(streamed.logprobs, whole.logprobs);
   EXPECT_EQ(streamed.last.cached_prompt_tokens(), 4);
-  EXPECT_EQ(Stats().generated_tokens(), 12u);
+  WaitForGeneratedTokens(12);
 }
 
 TEST_F(GeneratorServiceTest, ErrorsSayWhatIsWrong) {
@@ -193,7 +201,50 @@ TEST_F(GeneratorServiceTest, PauseAndResume) {
     ASSERT_TRUE(stub_->Resume(&context, {}, &resumed).ok());
   }
   client.join();
-  EXPECT_EQ(Stats().generated_tokens(), 4u);
+  WaitForGeneratedTokens(4);
+}
+
+TEST_F(GeneratorServiceTest, FetchesWeightsAndStampsTokensWithTheirVersion) {
+  ASSERT_TRUE(Configure().ok());
+  const v1::GenerateRequest request = Request({1, 2, 3, 4, 5, 6, 7, 8, 9}, 8);
+  const Sample before = Generate(request);
+  // A holder of version 5: other weights of the same model.
+  const auto config = model::ParseModelConfig(kConfig, "config");
+  const auto parameters = model::Parameters::Random(*config, 2, at::kFloat);
+  ASSERT_TRUE(parameters.ok()) << parameters.status();
+  std::vector<comm::LocalSlice> slices;
+  parameters->ForEach([&](const model::ParameterSpec& spec, const at::Tensor& value) {
+    comm::LocalSlice& slice = slices.emplace_back();
+    slice.spec.name = spec.name;
+    slice.spec.shape = spec.shape;
+    slice.data = value.const_data_ptr();
+  });
+  comm::WeightStore store;
+  ASSERT_TRUE(store.Publish(5, slices).ok());
+  comm::WeightSourceService source(&store);
+  auto holder = rpc::Server::Start({.token = kToken}, {&source});
+  ASSERT_TRUE(holder.ok()) << holder.status();
+  auto update = [&](const std::string& address, v1::UpdateWeightsReply* reply) {
+    v1::UpdateWeightsRequest update_request;
+    update_request.mutable_sources()->set_version(5);
+    update_request.mutable_sources()->add_addresses(address);
+    update_request.set_verify_checksums(true);
+    grpc::ClientContext context;
+    SetDeadline(context);
+    return rpc::FromGrpc(stub_->UpdateWeights(&context, update_request, reply));
+  };
+  v1::UpdateWeightsReply reply;
+  EXPECT_FALSE(update("127.0.0.1:1", &reply).ok());  // nobody is there: the old weights stay
+  EXPECT_EQ(Generate(request).tokens, before.tokens);
+  const absl::Status status = update((*holder)->address(), &reply);
+  ASSERT_TRUE(status.ok()) << status;
+  EXPECT_EQ(reply.version(), 5u);
+  EXPECT_GT(reply.bytes(), 0u);
+  const Sample after = Generate(request);
+  ASSERT_TRUE(after.status.ok()) << after.status;
+  EXPECT_EQ(after.versions, std::vector<uint64_t>(8, 5));
+  EXPECT_EQ(after.last.cached_prompt_tokens(), 0);  // nothing of the older weights is reused
+  EXPECT_NE(after.logprobs, before.logprobs);
 }
 
 }  // namespace
