@@ -1,4 +1,5 @@
 // The % operator and the format mini-language of str.format.
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -56,10 +57,10 @@ std::string Group(const std::string& digits, char separator, size_t every) {
 
 std::string InBase(unsigned __int128 magnitude, unsigned base, bool upper) {
   if (magnitude == 0) return "0";
+  const std::string_view digits = upper ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
-  for (; magnitude > 0; magnitude /= base) {
-    out.insert(out.begin(), (upper ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<unsigned>(magnitude % base)]);
-  }
+  for (; magnitude > 0; magnitude /= base) out.push_back(digits[static_cast<size_t>(magnitude % base)]);
+  std::reverse(out.begin(), out.end());
   return out;
 }
 
