@@ -30,10 +30,13 @@ fi
 files=("$build/lib/libmanta_cuda.so")
 for program in "${programs[@]}"; do [ -x "$build/bin/$program" ] && files+=("$build/bin/$program"); done
 for test in "${tests[@]}"; do [ -x "$build/tests/$test" ] && files+=("$build/tests/$test"); done
-"$shared/device/bundle.sh" .bundle "${files[@]}" >/dev/null
-mv .bundle/run.sh .bundle/with_libraries.sh
+staging=build/gpu-bundle  # packed into one archive: what may travel is counted in bytes
+"$shared/device/bundle.sh" "$staging" "${files[@]}" >/dev/null
+mv "$staging/run.sh" "$staging/with_libraries.sh"
+mkdir -p "$staging/goldens"
+[ -d "$shared/goldens/models" ] && cp -r "$shared/goldens/models" "$staging/goldens/models"
+cp -r configs assets "$staging/"
+rm -rf .bundle; mkdir .bundle
+tar -C "$staging" -czf .bundle/files.tar.gz .
 cp tests/gpu/run.sh .bundle/run.sh
-mkdir -p .bundle/goldens
-[ -d "$shared/goldens/models" ] && cp -r "$shared/goldens/models" .bundle/goldens/models
-cp -r configs assets .bundle/
-echo ".bundle: $(du -sm .bundle | cut -f1) MiB; programs: $(ls .bundle/bin | tr '\n' ' ')"
+echo ".bundle: $(du -sm .bundle | cut -f1) MiB; programs: $(ls "$staging/bin" | tr '\n' ' ')"

@@ -2,11 +2,13 @@
 # Runs on a GPU machine what bundle.sh packed: prints a line for each check, `PASS name` or `FAIL name`, and `FIGURE ...`
 # lines; the whole output of each goes to $OUT (or ./out). Exit code 0 where nothing failed.
 #
-#   bash .bundle/run.sh [kernels] [nccl] [models] [bench] [quickstart]      default: all of them
+#   bash .bundle/run.sh [kernels] [nccl] [models] [bench] [sft] [quickstart]      default: all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 out=${OUT:-$PWD/out}; mkdir -p "$out"
-what=" ${*:-kernels nccl models bench quickstart} "
+what=" ${*:-kernels nccl models bench sft quickstart} "
+if [ -e files.tar.gz ]; then mkdir -p unpacked && tar -C unpacked -xzf files.tar.gz && cd unpacked; fi
+work=$(mktemp -d)
 export MANTA_REQUIRE_GPU=1
 failed=0
 wants() { [[ $what == *" $1 "* ]]; }
@@ -36,10 +38,23 @@ if wants models; then
   done
 fi
 if wants bench; then check bench 200 gpu_bench; grep ^FIGURE "$out/bench.log"; fi
+# A run of the whole system. NAME SECONDS COMMAND...; its numbers, and where it failed the workers' logs, go to $OUT.
+system() {
+  local name=$1; check "$@"
+  grep -iE "accuracy|loss|step time|tok/s|seconds" "$out/$name.log" 2>/dev/null | tail -n 8 | sed "s/^/FIGURE $name /"
+  find "$work/$name" -name metrics.jsonl -exec cp {} "$out/$name.metrics.jsonl" \; 2>/dev/null
+  find "$work/$name" -path '*logs/*.log' -exec tail -n 20 {} + >"$out/$name.workers.log" 2>/dev/null
+}
+sft_weights() { ls -d "$work"/sft_checkpoints/step_*/policy/weights 2>/dev/null | sort -V | tail -n 1; }
+model=assets/quickstart/model
+if wants sft || { wants quickstart && [ ! -d $model ]; }; then
+  system sft 240 manta run configs/quickstart_sft.yaml cluster.device=cuda logger.log_dir="$work/sft" \
+    checkpointing.enabled=true checkpointing.checkpoint_dir="$work/sft_checkpoints"
+fi
 if wants quickstart; then
-  check quickstart 420 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$out/quickstart"
-  grep -iE "accuracy|before|after|step time|tokens" "$out/quickstart.log" 2>/dev/null | tail -n 12 | sed 's/^/FIGURE quickstart /'
-  find "$out/quickstart" -mindepth 2 -type f ! -name 'metrics.jsonl' -delete 2>/dev/null
+  [ -d $model ] || model=$(sft_weights)
+  system quickstart 300 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$work/quickstart" \
+    checkpointing.checkpoint_dir="$work/grpo_checkpoints" policy.model_name="$model"
 fi
 echo "failed=$failed"
 [ $failed = 0 ]

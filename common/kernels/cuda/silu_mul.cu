@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <type_traits>
 
 #include "common/kernels/cuda/device.cuh"
 
@@ -28,17 +29,27 @@ __global__ void SiluMulKernel(const T* __restrict__ x, T* __restrict__ y, int64_
   }
 }
 
-template <typename T>
+template <typename T, int kCount>
 __global__ void SiluMulBackwardKernel(const T* __restrict__ dy, const T* __restrict__ x, T* __restrict__ dx,
                                       int64_t n) {
   const int64_t row = blockIdx.y;
-  const T* gate = x + row * 2 * n;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < n;
-       i += static_cast<int64_t>(gridDim.x) * blockDim.x) {
-    const float g = ToFloat(gate[i]), u = ToFloat(gate[n + i]), d = ToFloat(dy[row * n + i]);
-    const float sigmoid = 1.0f / (1.0f + expf(-g));
-    dx[row * 2 * n + i] = FromFloat<T>(d * u * sigmoid * (1.0f + g * (1.0f - sigmoid)));
-    dx[row * 2 * n + n + i] = FromFloat<T>(d * g * sigmoid);
+  using Piece = std::conditional_t<kCount == 1, T, Pack<T>>;
+  for (int64_t i = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kCount; i < n;
+       i += static_cast<int64_t>(gridDim.x) * blockDim.x * kCount) {
+    Piece gates = *reinterpret_cast<const Piece*>(x + row * 2 * n + i);
+    Piece ups = *reinterpret_cast<const Piece*>(x + row * 2 * n + n + i);
+    const Piece ds = *reinterpret_cast<const Piece*>(dy + row * n + i);
+    T* gate = reinterpret_cast<T*>(&gates);
+    T* up = reinterpret_cast<T*>(&ups);
+#pragma unroll
+    for (int j = 0; j < kCount; ++j) {
+      const float g = ToFloat(gate[j]), u = ToFloat(up[j]), d = ToFloat(reinterpret_cast<const T*>(&ds)[j]);
+      const float sigmoid = 1.0f / (1.0f + expf(-g));
+      gate[j] = FromFloat<T>(d * u * sigmoid * (1.0f + g * (1.0f - sigmoid)));
+      up[j] = FromFloat<T>(d * g * sigmoid);
+    }
+    *reinterpret_cast<Piece*>(dx + row * 2 * n + i) = gates;
+    *reinterpret_cast<Piece*>(dx + row * 2 * n + n + i) = ups;
   }
 }
 
@@ -69,10 +80,17 @@ int SiluMulBackward(Type type, const void* dy, const void* x, void* dx, int64_t 
   return ForType(type, [&](auto zero) {
     using T = decltype(zero);
     for (int64_t begin = 0; begin < rows; begin += kMaxRows) {
-      const dim3 grid(static_cast<unsigned>((n + 255) / 256), static_cast<unsigned>(std::min(kMaxRows, rows - begin)));
-      SiluMulBackwardKernel<T><<<grid, 256, 0, AsStream(stream)>>>(static_cast<const T*>(dy) + begin * n,
-                                                                   static_cast<const T*>(x) + begin * 2 * n,
-                                                                   static_cast<T*>(dx) + begin * 2 * n, n);
+      const auto* tdy = static_cast<const T*>(dy) + begin * n;
+      const auto* tx = static_cast<const T*>(x) + begin * 2 * n;
+      auto* tdx = static_cast<T*>(dx) + begin * 2 * n;
+      const int count = CanPack<T>(n, tdy, tx, tdx) ? Pack<T>::kCount : 1;
+      const dim3 grid(static_cast<unsigned>((n / count + 255) / 256),
+                      static_cast<unsigned>(std::min(kMaxRows, rows - begin)));
+      if (count > 1) {
+        SiluMulBackwardKernel<T, Pack<T>::kCount><<<grid, 256, 0, AsStream(stream)>>>(tdy, tx, tdx, n);
+      } else {
+        SiluMulBackwardKernel<T, 1><<<grid, 256, 0, AsStream(stream)>>>(tdy, tx, tdx, n);
+      }
     }
   });
 }
