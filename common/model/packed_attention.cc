@@ -8,20 +8,26 @@
 namespace manta::model {
 namespace {
 
-// One sequence through ATen: [tokens, heads, head_dim] each.
-at::Tensor AttendSequence(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t n = q.size(0);
+// Scores of one call's batch, a head: bounds what ATen holds where it writes them out.
+constexpr int64_t kMaxScores = 1 << 23;
+
+// A batch through ATen. q, k, v: [num_tokens, heads, head_dim] of all sequences; -> [sequences * length, heads,
+// head_dim].
+at::Tensor AttendBatch(const AttentionSpec& spec, const SequenceBatch& batch, const at::Tensor& q, const at::Tensor& k,
+                       const at::Tensor& v) {
+  const int64_t n = batch.length;
   std::optional<at::Tensor> mask;
   if (spec.window > 0 && spec.window < n) {
     const at::Tensor ones = at::ones({n, n}, q.options().dtype(at::kBool));
     mask = ones.tril(0).logical_and(ones.triu(1 - spec.window));
   }
-  const auto heads_first = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
-  const at::Tensor out =
-      at::scaled_dot_product_attention(heads_first(q), heads_first(k), heads_first(v), mask,
-                                       /*dropout_p=*/0.0, /*is_causal=*/!mask.has_value(), spec.scale,
-                                       /*enable_gqa=*/q.size(1) != k.size(1));
-  return out.squeeze(0).transpose(0, 1).contiguous();
+  const auto gather = [&](const at::Tensor& x) {  // [sequences, heads, length, head_dim]
+    return x.index_select(0, batch.tokens).view({batch.sequences, n, x.size(1), x.size(2)}).transpose(1, 2);
+  };
+  const at::Tensor out = at::scaled_dot_product_attention(gather(q), gather(k), gather(v), mask, /*dropout_p=*/0.0,
+                                                          /*is_causal=*/!mask.has_value(), spec.scale,
+                                                          /*enable_gqa=*/q.size(1) != k.size(1));
+  return out.transpose(1, 2).reshape({batch.sequences * n, q.size(1), q.size(2)});
 }
 
 // All sequences through the CPU kernel.
@@ -69,14 +75,13 @@ at::Tensor PackedAttention::Attend(const AttentionSpec& spec, const at::Tensor& 
   if (compute::UseKernels(q)) {
     return KernelAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), spec, cu_seqlens_);
   }
-  std::vector<at::Tensor> outputs;
-  for (size_t s = 0; s + 1 < cu_seqlens_.size(); ++s) {
-    const int64_t begin = cu_seqlens_[s], length = cu_seqlens_[s + 1] - begin;
-    if (length == 0) continue;
-    outputs.push_back(
-        AttendSequence(spec, q.narrow(0, begin, length), k.narrow(0, begin, length), v.narrow(0, begin, length)));
+  if (q.size(0) == 0) return at::empty_like(q);
+  if (!batches_.has_value() || batches_->places.device() != q.device()) {
+    batches_ = BatchSequences(cu_seqlens_, kMaxScores, q.device());
   }
-  return outputs.empty() ? at::empty_like(q) : at::cat(outputs);
+  std::vector<at::Tensor> outputs;
+  for (const SequenceBatch& batch : batches_->batches) outputs.push_back(AttendBatch(spec, batch, q, k, v));
+  return at::cat(outputs).index_select(0, batches_->places);
 }
 
 at::Tensor PackedPositions(const std::vector<int64_t>& cu_seqlens) {

@@ -2,9 +2,11 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/model/attention_backend.h"
+#include "common/model/sequence_batches.h"
 
 namespace manta::model {
 
@@ -16,6 +18,7 @@ class PackedAttention : public AttentionBackend {
 
  private:
   std::vector<int64_t> cu_seqlens_;
+  std::optional<SequenceBatches> batches_;  // where ATen attends; made at the first layer
 };
 
 // Positions that go with cu_seqlens: 0, 1, ... in each sequence. [num_tokens] int64.

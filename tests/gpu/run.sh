@@ -51,7 +51,7 @@ if wants sft || { wants quickstart && [ ! -d $model ]; }; then
   system sft 240 manta run configs/quickstart_sft.yaml cluster.device=cuda logger.log_dir="$work/sft" \
     checkpointing.enabled=true checkpointing.checkpoint_dir="$work/sft_checkpoints"
 fi
-if wants quickstart; then
+if wants quickstart && [ ! -d $model ] && [ -z "$(sft_weights)" ]; then echo "SKIP quickstart: there is no model to start from"; elif wants quickstart; then
   [ -d $model ] || model=$(sft_weights)
   system quickstart 300 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$work/quickstart" \
     checkpointing.checkpoint_dir="$work/grpo_checkpoints" policy.model_name="$model"
