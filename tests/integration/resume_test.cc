@@ -1,0 +1,79 @@
+// A run that was killed and started again gives, bit for bit, what an uninterrupted one gives.
+#include "absl/strings/match.h"
+#include "gtest/gtest.h"
+#include "tests/integration/manta_run.h"
+
+namespace manta::testing {
+namespace {
+
+constexpr int kSteps = 12, kSavePeriod = 4;
+
+// What does not measure time.
+std::map<std::string, double> Results(const std::map<std::string, double>& metrics) {
+  std::map<std::string, double> results;
+  for (const auto& [name, value] : metrics) {
+    if (!absl::StartsWith(name, "timing/") && !absl::StartsWith(name, "performance/")) results[name] = value;
+  }
+  return results;
+}
+
+void ExpectSameFile(const std::filesystem::path& a, const std::filesystem::path& b) {
+  const auto bytes = ReadFile(a);
+  ASSERT_TRUE(bytes.ok()) << bytes.status();
+  EXPECT_TRUE(*bytes == ReadFile(b).value_or("")) << a << " and " << b << " differ";
+}
+
+void ExpectResumeIsExact(const std::string& config, std::vector<std::string> overrides) {
+  WorkFolder work;
+  overrides.insert(overrides.end(), {absl::StrCat("checkpointing.save_period=", kSavePeriod),
+                                     "checkpointing.keep_top_k=null"});
+  StepMetrics whole;
+  {
+    MantaRun run(config, overrides, work / "whole");
+    ASSERT_EQ(run.Wait().code, 0) << run.Output();
+    whole = run.Metrics();
+    ASSERT_EQ(whole.size(), size_t{kSteps});
+  }
+  {
+    MantaRun run(config, overrides, work / "killed");
+    ASSERT_TRUE(run.WaitStep(kSavePeriod + 1)) << run.Output();
+    kill(run.PidOf("--actor-id train-1 "), SIGKILL);
+    run.Wait();
+  }
+  // The run may have come further than the kill meant it to.
+  for (int step = kSavePeriod + 1; step <= kSteps; ++step) {
+    std::filesystem::remove_all(work / "killed" / "ckpt" / absl::StrCat("step_", step));
+  }
+  MantaRun run(config, overrides, work / "killed");
+  ASSERT_EQ(run.Wait().code, 0) << run.Output();
+  EXPECT_TRUE(absl::StrContains(run.Output(), absl::StrCat("resuming after step ", kSavePeriod))) << run.Output();
+  EXPECT_TRUE(absl::EndsWith(std::filesystem::read_symlink(run.RunFolder()).string(), "exp_002"));
+  const StepMetrics resumed = run.Metrics();
+  EXPECT_EQ(resumed.size(), size_t{kSteps - kSavePeriod});
+  for (const auto& [step, metrics] : resumed) {
+    EXPECT_GT(step, kSavePeriod);
+    EXPECT_TRUE(metrics.contains("train/loss") && metrics.contains("train/grad_norm"));
+    EXPECT_EQ(Results(metrics), Results(whole.at(step))) << "step " << step;
+  }
+  const std::string last = absl::StrCat("ckpt/step_", kSteps, "/policy");
+  for (const char* file : {"weights/model.safetensors", "optimizer/master.safetensors", "optimizer/exp_avg.safetensors",
+                           "optimizer/exp_avg_sq.safetensors"}) {
+    ExpectSameFile(work / "whole" / last / file, work / "killed" / last / file);
+  }
+}
+
+TEST(ResumeTest, SftGoesOnBitForBit) {
+  ExpectResumeIsExact(
+      kSftConfig,
+      SmallSft({absl::StrCat("sft.max_num_steps=", kSteps),
+                "policy.scheduler=[{name: torch.optim.lr_scheduler.LinearLR, kwargs: {start_factor: 0.1, end_factor: "
+                "1.0, total_iters: 6}}, {name: torch.optim.lr_scheduler.CosineAnnealingLR, kwargs: {T_max: 10, "
+                "eta_min: 1.0e-5}}, {milestones: [6]}]"}));
+}
+
+TEST(ResumeTest, SynchronousGrpoGoesOnBitForBit) {
+  ExpectResumeIsExact(kGrpoConfig, SmallGrpo({absl::StrCat("grpo.max_num_steps=", kSteps)}));
+}
+
+}  // namespace
+}  // namespace manta::testing
