@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
+#include "controller/cli/channels.h"
 #include "controller/cli/run_dir.h"
 
 namespace manta::cli {
@@ -67,7 +67,7 @@ Task<absl::Status> Job::Drive() {
 
 absl::Status Job::StartNode(const std::string& address) {
   MANTA_RETURN_IF_ERROR(WriteControllerAddress(options_.run_dir, address));
-  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(address, token_));
+  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token_));
   stub_ = v1::ControllerService::NewStub(channel);
   MANTA_ASSIGN_OR_RETURN(node_, Child::Start(loop_, "manta-node", options_.bin_dir / "manta-node",
                                              {"--controller", address, "--token-file", (options_.run_dir / "token").string(),

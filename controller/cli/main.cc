@@ -1,6 +1,7 @@
 // manta: the command line.
 #include <pthread.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -151,4 +152,9 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace manta::cli
 
-int main(int argc, char** argv) { return manta::cli::Main(argc, argv); }
+int main(int argc, char** argv) {
+  const int code = manta::cli::Main(argc, argv);
+  std::fflush(stdout);
+  std::fflush(stderr);
+  _exit(code);  // gRPC's threads may still run: see channels.h
+}

@@ -5,9 +5,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/status.h"
 #include "common/rpc/token.h"
+#include "controller/cli/channels.h"
 #include "controller/cli/run_command.h"
 #include "controller/cli/run_dir.h"
 #include "controller/cli/terminal.h"
@@ -45,7 +45,7 @@ absl::Status StatusOf(std::filesystem::path run_dir) {
   if (std::filesystem::exists(run_dir / "latest", error)) run_dir /= "latest";
   MANTA_ASSIGN_OR_RETURN(const std::string address, ReadControllerAddress(run_dir));
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(run_dir / "token"));
-  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(address, token));
+  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token));
   const auto stub = v1::ControllerService::NewStub(channel);
   grpc::ClientContext context;
   context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
