@@ -50,17 +50,21 @@ void ExpectSame(const std::string& config, const std::vector<std::string>& overr
 
 TEST(InvarianceTest, Sft) {
   // Three steps: the third's loss tells the second's weights.
-  ExpectSame(kSftConfig, SmallSft({"sft.max_num_steps=3"}),
-             {Micro("1 rank, 1 microbatch", 1, 64), Micro("1 rank, 2 microbatches", 1, 32),
-              Micro("2 ranks, 1 microbatch", 2, 32), Micro("2 ranks, 4 microbatches", 2, 8),
-              {"1 rank, packed by 200 tokens", {"cluster.trainer_ranks=1", "policy.sequence_packing.train_mb_tokens=200"}}},
-             3);
+  ExpectSame(
+      kSftConfig, SmallSft({"sft.max_num_steps=3"}),
+      {Micro("1 rank, 1 microbatch", 1, 64),
+       Micro("1 rank, 2 microbatches", 1, 32),
+       Micro("2 ranks, 1 microbatch", 2, 32),
+       Micro("2 ranks, 4 microbatches", 2, 8),
+       {"1 rank, packed by 200 tokens", {"cluster.trainer_ranks=1", "policy.sequence_packing.train_mb_tokens=200"}}},
+      3);
 }
 
 TEST(InvarianceTest, Grpo) {
   // One step: from the second on, rounding may let a generator draw another token.
   ExpectSame(kGrpoConfig, SmallGrpo({"grpo.max_num_steps=1"}),
-             {Micro("1 rank, 1 microbatch", 1, 32), Micro("1 rank, 4 microbatches", 1, 8),
+             {Micro("1 rank, 1 microbatch", 1, 32),
+              Micro("1 rank, 4 microbatches", 1, 8),
               Micro("2 ranks, 2 microbatches", 2, 8),
               {"2 ranks, packed by 100 tokens",
                {"policy.sequence_packing.train_mb_tokens=100", "policy.sequence_packing.logprob_mb_tokens=64"}}},

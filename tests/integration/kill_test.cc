@@ -24,7 +24,8 @@ std::set<std::string> SharedMemory() {
 
 class KillTest : public ::testing::Test {
  protected:
-  // Signals the process whose command has `victim` (empty: `manta` itself) once two steps are done, `after` into the third.
+  // Signals the process whose command has `victim` (empty: `manta` itself) once two steps are done, `after` into the
+  // third.
   void Signal(const std::string& victim, int signal, absl::Duration after = absl::ZeroDuration()) {
     ASSERT_TRUE(run_.WaitStep(2)) << run_.Output();
     absl::SleepFor(after);
@@ -36,8 +37,9 @@ class KillTest : public ::testing::Test {
     const absl::Duration ended = absl::Now() - start;
     while (!run_.Alive().empty() && absl::Now() - start < kLimit) absl::SleepFor(absl::Milliseconds(5));
     const absl::Duration gone = absl::Now() - start;
-    std::printf("%s: manta ended after %.0f ms, nothing left after %.0f ms\n", victim.empty() ? "manta" : victim.c_str(),
-                absl::ToDoubleMilliseconds(ended), absl::ToDoubleMilliseconds(gone));
+    std::printf("%s: manta ended after %.0f ms, nothing left after %.0f ms\n",
+                victim.empty() ? "manta" : victim.c_str(), absl::ToDoubleMilliseconds(ended),
+                absl::ToDoubleMilliseconds(gone));
     EXPECT_LT(gone, kLimit);
     for (const FoundProcess& process : run_.Alive()) ADD_FAILURE() << "left: " << process.pid << " " << process.command;
     for (const std::string& name : SharedMemory()) {
@@ -53,7 +55,8 @@ class KillTest : public ::testing::Test {
 
   const std::set<std::string> shared_memory_before_ = SharedMemory();
   WorkFolder work_;
-  MantaRun run_{kGrpoConfig, {"grpo.val_at_start=false", "grpo.val_period=0", "checkpointing.save_period=1"}, work_ / "run"};
+  MantaRun run_{
+      kGrpoConfig, {"grpo.val_at_start=false", "grpo.val_period=0", "checkpointing.save_period=1"}, work_ / "run"};
   int pid_ = -1;
   ExitStatus exit_;
 };
@@ -63,11 +66,21 @@ TEST_F(KillTest, Trainer0) {
   EXPECT_TRUE(absl::StrContains(run_.Output(), absl::StrCat("train-0 (pid ", pid_, " on "))) << run_.Output();
   EXPECT_TRUE(absl::StrContains(run_.Output(), ") was killed by signal 9 (Killed)")) << run_.Output();
 }
-TEST_F(KillTest, Trainer1) { ExpectKilled("--actor-id train-1 ", "train-1 (pid ", absl::Milliseconds(150)); }
-TEST_F(KillTest, Generator) { ExpectKilled("--actor-id gen-0 ", "gen-0 (pid ", absl::Milliseconds(40)); }
-TEST_F(KillTest, RewardWorker) { ExpectKilled("--actor-id reward-0 ", "reward-0 (pid ", absl::Milliseconds(20)); }
-TEST_F(KillTest, Shim) { ExpectKilled("--shim gen-0 ", "gen-0 (pid ", absl::Milliseconds(100)); }
-TEST_F(KillTest, NodeAgent) { ExpectKilled("manta-node --controller ", "the node agent of ", absl::Milliseconds(80)); }
+TEST_F(KillTest, Trainer1) {
+  ExpectKilled("--actor-id train-1 ", "train-1 (pid ", absl::Milliseconds(150));
+}
+TEST_F(KillTest, Generator) {
+  ExpectKilled("--actor-id gen-0 ", "gen-0 (pid ", absl::Milliseconds(40));
+}
+TEST_F(KillTest, RewardWorker) {
+  ExpectKilled("--actor-id reward-0 ", "reward-0 (pid ", absl::Milliseconds(20));
+}
+TEST_F(KillTest, Shim) {
+  ExpectKilled("--shim gen-0 ", "gen-0 (pid ", absl::Milliseconds(100));
+}
+TEST_F(KillTest, NodeAgent) {
+  ExpectKilled("manta-node --controller ", "the node agent of ", absl::Milliseconds(80));
+}
 TEST_F(KillTest, Controller) {
   ExpectKilled("manta-controller ", "manta-controller was killed by signal 9 (Killed)", absl::Milliseconds(60));
 }

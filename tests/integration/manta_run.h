@@ -1,6 +1,6 @@
-// A `manta run` of one of the quickstart's configurations, as a user starts it, in a scratch folder of its own (the work
-// folder: logs/, ckpt/). The programs are those of $MANTA_BUILD_DIR/bin. Not thread-safe. The destructor kills whatever
-// of the run is left; the work folder belongs to the test.
+// A `manta run` of one of the quickstart's configurations, as a user starts it, in a scratch folder of its own (the
+// work folder: logs/, ckpt/). The programs are those of $MANTA_BUILD_DIR/bin. Not thread-safe. The destructor kills
+// whatever of the run is left; the work folder belongs to the test.
 #pragma once
 
 #include <fcntl.h>
@@ -132,18 +132,25 @@ class MantaRun {
 
 // Overrides that make the GRPO quickstart's step small (about 50 ms) and leave only its training.
 inline std::vector<std::string> SmallGrpo(std::vector<std::string> more) {
-  std::vector<std::string> all = {"grpo.num_prompts_per_step=8",       "grpo.num_generations_per_prompt=4",
-                                  "policy.train_global_batch_size=32", "policy.train_micro_batch_size=32",
-                                  "grpo.val_period=0",                 "grpo.val_at_start=false",
-                                  "grpo.val_at_end=false",             "checkpointing.metric_name=null",
+  std::vector<std::string> all = {"grpo.num_prompts_per_step=8",
+                                  "grpo.num_generations_per_prompt=4",
+                                  "policy.train_global_batch_size=32",
+                                  "policy.train_micro_batch_size=32",
+                                  "grpo.val_period=0",
+                                  "grpo.val_at_start=false",
+                                  "grpo.val_at_end=false",
+                                  "checkpointing.metric_name=null",
                                   "logger.tensorboard_enabled=false"};
   all.insert(all.end(), more.begin(), more.end());
   return all;
 }
 inline std::vector<std::string> SmallSft(std::vector<std::string> more) {
-  std::vector<std::string> all = {"policy.train_global_batch_size=64", "policy.train_micro_batch_size=64",
-                                  "sft.val_period=0",                  "sft.val_at_start=false",
-                                  "sft.val_at_end=false",              "checkpointing.metric_name=null",
+  std::vector<std::string> all = {"policy.train_global_batch_size=64",
+                                  "policy.train_micro_batch_size=64",
+                                  "sft.val_period=0",
+                                  "sft.val_at_start=false",
+                                  "sft.val_at_end=false",
+                                  "checkpointing.metric_name=null",
                                   "logger.tensorboard_enabled=false"};
   all.insert(all.end(), more.begin(), more.end());
   return all;

@@ -1,5 +1,5 @@
-// Finds the processes that a test has started, and theirs: a mark in the environment is inherited by all of them, so one
-// that has lost its parent is found too.
+// Finds the processes that a test has started, and theirs: a mark in the environment is inherited by all of them, so
+// one that has lost its parent is found too.
 #pragma once
 
 #include <dirent.h>

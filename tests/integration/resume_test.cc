@@ -25,8 +25,8 @@ void ExpectSameFile(const std::filesystem::path& a, const std::filesystem::path&
 
 void ExpectResumeIsExact(const std::string& config, std::vector<std::string> overrides) {
   WorkFolder work;
-  overrides.insert(overrides.end(), {absl::StrCat("checkpointing.save_period=", kSavePeriod),
-                                     "checkpointing.keep_top_k=null"});
+  overrides.insert(overrides.end(),
+                   {absl::StrCat("checkpointing.save_period=", kSavePeriod), "checkpointing.keep_top_k=null"});
   StepMetrics whole;
   {
     MantaRun run(config, overrides, work / "whole");
