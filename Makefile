@@ -21,9 +21,10 @@ build: configure  ## build everything into build/bin
 test: build  ## build and run every test that needs no GPU
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
-quickstart: configure  ## train a small model at arithmetic by GRPO, in about three minutes on two cores
+quickstart: configure  ## train a small model at arithmetic by GRPO: minutes on two cores (ARGS='grpo.seed=1' overrides)
 	@cmake --build $(BUILD) -j $(JOBS) --target programs
-	@$(BUILD)/bin/manta run configs/quickstart_grpo.yaml
+	@$(BUILD)/bin/manta run configs/quickstart_grpo.yaml $(ARGS) \
+	  checkpointing.checkpoint_dir=results/quickstart_grpo/$$(date +%Y%m%d-%H%M%S)
 
 bench: build  ## the benchmarks that need no GPU
 	@tests/bench/run.sh $(BUILD)

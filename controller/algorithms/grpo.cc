@@ -70,6 +70,10 @@ Task<absl::StatusOr<RunOutcome>> Grpo::Run() {
     co_return UserError(absl::StrCat(train_.path, ": has ", train_.rows.size(), " rows, fewer than the ", needed,
                                      " of grpo.num_prompts_per_step"));
   }
+  if (info_.step >= num_steps_) {
+    context_.events.Text(NothingLeft(info_.step, num_steps_));
+    co_return outcome_;
+  }
   context_.events.Phase("sending the weights to the generators");
   // A new run's first version is 1; a resumed run sends the version it stopped at again.
   if (info_.weight_version == 0) info_.weight_version = 1;

@@ -35,6 +35,11 @@ std::optional<double> CheckpointMetric(const config::CheckpointingConfig& config
   return it->second;
 }
 
+std::string NothingLeft(int64_t step, int64_t num_steps) {
+  return absl::StrCat("nothing is left to do: the checkpoint is of step ", step, " and the run has ", num_steps,
+                      " steps; to start anew, set checkpointing.checkpoint_dir to another folder");
+}
+
 double StepTimer::End() {
   const double seconds = absl::ToDoubleSeconds(absl::Now() - begin_);
   recent_.push_back(seconds);

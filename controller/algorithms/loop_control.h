@@ -22,6 +22,9 @@ bool SaveAfter(int64_t step, int64_t num_steps, const config::CheckpointingConfi
 std::optional<double> CheckpointMetric(const config::CheckpointingConfig& config,
                                        const std::map<std::string, double>& logged);
 
+// What to say of a run that was resumed after its last step.
+std::string NothingLeft(int64_t step, int64_t num_steps);
+
 // Seconds left, from the median of the last steps: one slow step (a validation, a save) does not frighten anybody.
 class StepTimer {
  public:

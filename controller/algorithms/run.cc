@@ -72,6 +72,10 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   }
   if (resumed) {
     context.events->Text(absl::StrCat("resuming after step ", resumed->info.step, " from ", resumed->path.string()));
+    if (resumed->info.data_seed != config.seed()) {
+      context.events->Warning(absl::StrCat("the checkpoint's seed is ", resumed->info.data_seed, " and this run's ",
+                                           config.seed(), ": what follows repeats neither run"));
+    }
   }
   MANTA_CO_ASSIGN_OR_RETURN(
       std::unique_ptr<metrics::RunLogger> logger,

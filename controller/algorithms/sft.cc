@@ -74,6 +74,10 @@ Task<absl::StatusOr<RunOutcome>> Sft::Run() {
     co_return UserError(absl::StrCat(train_.path, ": has ", train_.rows.size(), " rows, fewer than the ",
                                      config_.policy.train_global_batch_size, " of policy.train_global_batch_size"));
   }
+  if (info_.step >= num_steps_) {
+    context_.events.Text(NothingLeft(info_.step, num_steps_));
+    co_return outcome_;
+  }
   if (config_.sft.val_at_start && info_.step == 0) {
     context_.events.Phase("validation");
     MANTA_CO_RETURN_IF_ERROR(co_await Validate());
