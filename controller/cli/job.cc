@@ -18,6 +18,7 @@ namespace {
 
 constexpr absl::Duration kStartDeadline = absl::Seconds(20);
 constexpr absl::Duration kOrderlyEnd = absl::Seconds(4);   // of the children after the run's end, or after Ctrl-C
+constexpr absl::Duration kTellOfNode = absl::Seconds(3);   // for the controller, stopping or not, to end the run first
 constexpr absl::Duration kLongestRun = absl::Hours(24 * 365);
 
 }  // namespace
@@ -60,7 +61,12 @@ Task<absl::Status> Job::Drive() {
   absl::StatusOr<std::string> address = co_await controller_->Address(kStartDeadline);
   absl::Status status = address.status();
   if (status.ok()) status = StartNode(*address);
-  if (status.ok()) status = co_await Follow();
+  if (status.ok()) {
+    following_ = true;
+    WatchNode();
+    status = co_await Follow();
+    following_ = false;
+  }
   co_await EndChildren();
   co_return status;
 }
@@ -75,6 +81,17 @@ absl::Status Job::StartNode(const std::string& address) {
                                               absl::StrCat(getpid())},
                                              options_.run_dir / "logs" / "node.log"));
   return absl::OkStatus();
+}
+
+// The controller tells of an agent that it has known. One that ends before it could join would be waited for.
+void Job::WatchNode() {
+  Spawn(loop_, node_->WaitEnded(kLongestRun), [this](bool) {
+    loop_.RunAfter(kTellOfNode, [this] {
+      if (!following_) return;
+      node_death_ = node_->DeathStatus();
+      give_up_.Cancel(*node_death_);
+    });
+  });
 }
 
 // Shows the run's events until its last. Where the stream breaks, the reason is looked for in the children.
@@ -94,6 +111,7 @@ Task<absl::Status> Job::Follow() {
       checkpoint_ = (*event)->ended().checkpoint();
       co_return FromProto((*event)->ended().status());
     }
+    if (node_death_.has_value()) co_return *node_death_;
     // A controller that dies takes the stream with it, a moment before its exit can be seen.
     if (co_await controller_->WaitEnded(absl::Seconds(1))) co_return controller_->DeathStatus();
     if (!event.ok()) co_return Annotate(event.status(), "the connection to manta-controller broke");

@@ -6,6 +6,7 @@
 
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -39,6 +40,7 @@ class Job {
  private:
   Task<absl::Status> Drive();
   absl::Status StartNode(const std::string& address);
+  void WatchNode();
   Task<absl::Status> Follow();
   Task<void> EndChildren();
   void OnSignal();
@@ -53,6 +55,8 @@ class Job {
   CancelSource give_up_;  // cancelled when waiting longer is of no use
   int signals_seen_ = 0;
   bool run_ended_ = false;
+  bool following_ = false;                  // the run's events are being read
+  std::optional<absl::Status> node_death_;  // where the controller has not told of it
   std::string summary_, checkpoint_;
 };
 

@@ -131,6 +131,18 @@ TEST_F(JobTest, InterruptEndsItInOrder) {
   ExpectNoWorkerLeft();
 }
 
+TEST_F(JobTest, ANodeAgentThatEndsBeforeItJoinsIsNamed) {
+  fs::remove(dir_ / "bin" / "manta-node");
+  fs::create_symlink("/bin/false", dir_ / "bin" / "manta-node");
+  std::ofstream(run_dir_ / "config") << "work 1 0\n";
+  Job job({.bin_dir = dir_ / "bin", .run_dir = run_dir_, .config_path = run_dir_ / "config"});
+  const absl::Time start = absl::Now();
+  const absl::Status status = job.Run();
+  EXPECT_THAT(std::string(status.message()), HasSubstr("manta-node exited with code 1"));
+  EXPECT_EQ(ExitCode(status), 69);
+  EXPECT_LT(absl::Now() - start, absl::Seconds(5));
+}
+
 TEST_F(JobTest, AKilledControllerIsNamed) {
   const absl::Status status = Run("work 1 0\n", [this] { Kill("runtime_controller"); });
   EXPECT_THAT(std::string(status.message()), HasSubstr("manta-controller was killed by signal 9"));
