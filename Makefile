@@ -12,8 +12,8 @@ setup:  ## install packages and LibTorch (Debian 12; elsewhere: says what is mis
 	@scripts/setup.sh
 
 configure: setup
-	@[ -f $(BUILD)/build.ninja ] || cmake --preset release >$(BUILD).log 2>&1 || { cat $(BUILD).log; rm -f $(BUILD).log; exit 1; }
-	@rm -f $(BUILD).log
+	@mkdir -p $(BUILD)
+	@[ -f $(BUILD)/build.ninja ] || cmake --preset release >$(BUILD)/configure.log 2>&1 || { cat $(BUILD)/configure.log; exit 1; }
 
 build: configure  ## build everything into build/bin
 	@cmake --build $(BUILD) -j $(JOBS)
@@ -33,10 +33,10 @@ fuzz: configure  ## every fuzzer for a minute (FUZZ_SECONDS=n for another time)
 	@cmake --build $(BUILD) -j $(JOBS) --target fuzzers
 	@tests/fuzz/run.sh $(BUILD) $${FUZZ_SECONDS:-60}
 
-format:  ## clang-format over our sources
+format:  ## clang-format (which setup does not bring) over our sources
 	@git ls-files '*.h' '*.cc' '*.cu' '*.cuh' | xargs clang-format -i
 
-lint: configure  ## clang-tidy over our sources
+lint: configure  ## clang-tidy (which setup does not bring) over our sources
 	@git ls-files '*.cc' | grep -v -e _test.cc -e ^tests/ | xargs -P $(JOBS) -n 4 clang-tidy --quiet -p $(BUILD)
 
 clean:  ## remove what was built (not .deps)

@@ -15,7 +15,6 @@ find_package(PkgConfig REQUIRED)
 pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(UTF8PROC REQUIRED IMPORTED_TARGET libutf8proc)
 pkg_check_modules(SIMDJSON REQUIRED IMPORTED_TARGET simdjson)
-pkg_check_modules(SQLITE3 REQUIRED IMPORTED_TARGET sqlite3)
 
 # LibTorch out of the wheel, as two targets of our own: its CMake package wants a CUDA toolkit even for the CPU.
 set(MANTA_TORCH "${CMAKE_SOURCE_DIR}/.deps/torch" CACHE PATH "LibTorch: a folder with lib and include")
