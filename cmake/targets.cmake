@@ -44,7 +44,11 @@ function(manta_test name)
   if(NOT A_TIMEOUT)
     set(A_TIMEOUT 300)
   endif()
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT} ENVIRONMENT "MANTA_BUILD_DIR=${CMAKE_BINARY_DIR}")
+  # What a test that is killed leaves behind lies in the build folder, and two build folders' tests do not meet.
+  set(scratch "${CMAKE_BINARY_DIR}/tests/tmp")
+  file(MAKE_DIRECTORY "${scratch}")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${A_TIMEOUT}
+                       ENVIRONMENT "MANTA_BUILD_DIR=${CMAKE_BINARY_DIR};TMPDIR=${scratch};TEST_TMPDIR=${scratch}")
 endfunction()
 
 function(manta_benchmark name)

@@ -1,6 +1,7 @@
 // A worker's whole life inside this process: flags, ActorService, stopping; and its announcement to a registry.
 #include "common/actor/worker.h"
 
+#include <filesystem>
 #include <fstream>
 #include <future>
 #include <thread>
@@ -58,6 +59,7 @@ class WorkerTest : public ::testing::Test {
     token_ = rpc::CreateTokenFile(token_file_).value();
     server_ = rpc::Server::Start({.token = token_}, {&registry_}).value();
   }
+  void TearDown() override { std::filesystem::remove(token_file_); }
   std::unique_ptr<Worker> Create(const std::string& epoch) {
     std::vector<std::string> args = {"w",        "--actor-id",   "train-1",          "--epoch",
                                      epoch,      "--controller", server_->address(), "--token-file",

@@ -13,13 +13,15 @@ class GenerationConfigTest : public testing::Test {
  protected:
   absl::StatusOr<std::vector<int32_t>> Read(const std::string& json) {
     const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "generation_config_test";
+    std::filesystem::remove_all(folder);
     std::filesystem::create_directories(folder);
-    std::filesystem::remove(folder / "generation_config.json");
     if (!json.empty()) {
       EXPECT_TRUE(WriteFileAtomically(folder / "generation_config.json", json).ok());
     }
     const std::vector<int64_t> from_config = {7};
-    return ReadEosIds(folder, from_config);
+    absl::StatusOr<std::vector<int32_t>> ids = ReadEosIds(folder, from_config);
+    std::filesystem::remove_all(folder);
+    return ids;
   }
 };
 
