@@ -14,19 +14,6 @@ constexpr int kMaxHeight = 500;
 using Type = Token::Type;
 using Kind = Expr::Kind;
 
-std::vector<ExprPtr> Children(ExprPtr a, ExprPtr b) {
-  std::vector<ExprPtr> out;
-  out.push_back(std::move(a));
-  out.push_back(std::move(b));
-  return out;
-}
-
-std::vector<ExprPtr> Children(ExprPtr a) {
-  std::vector<ExprPtr> out;
-  out.push_back(std::move(a));
-  return out;
-}
-
 }  // namespace
 
 ExpressionParser::Nesting::Nesting(ExpressionParser* parser) : parser_(parser) {

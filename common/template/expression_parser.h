@@ -11,6 +11,20 @@
 
 namespace manta::chat_template {
 
+// A list of nodes, which an initializer list cannot make of what is only movable.
+inline std::vector<ExprPtr> Children(ExprPtr a, ExprPtr b) {
+  std::vector<ExprPtr> out;
+  out.push_back(std::move(a));
+  out.push_back(std::move(b));
+  return out;
+}
+
+inline std::vector<ExprPtr> Children(ExprPtr a) {
+  std::vector<ExprPtr> out;
+  out.push_back(std::move(a));
+  return out;
+}
+
 class ExpressionParser {
  protected:
   explicit ExpressionParser(std::vector<Token> tokens) : tokens_(std::move(tokens)) {}

@@ -9,19 +9,6 @@ namespace {
 using Type = Token::Type;
 using Kind = Expr::Kind;
 
-std::vector<ExprPtr> Children(ExprPtr a, ExprPtr b) {
-  std::vector<ExprPtr> out;
-  out.push_back(std::move(a));
-  out.push_back(std::move(b));
-  return out;
-}
-
-std::vector<ExprPtr> Children(ExprPtr a) {
-  std::vector<ExprPtr> out;
-  out.push_back(std::move(a));
-  return out;
-}
-
 }  // namespace
 
 ExprPtr ExpressionParser::Condition() {

@@ -4,21 +4,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
+#include "common/base/packed.h"
 
 namespace manta::controller {
-namespace {
-
-template <typename T>
-void Append(std::string* bytes, std::span<const T> values) {
-  bytes->append(reinterpret_cast<const char*>(values.data()), values.size_bytes());
-}
-
-template <typename T>
-void Append(std::string* bytes, T value) {
-  Append(bytes, std::span<const T>(&value, 1));
-}
-
-}  // namespace
 
 GlobalCounts CountValid(std::span<const Sequence> sequences) {
   GlobalCounts counts;
@@ -42,15 +30,15 @@ v1::PackedBatch PackForRank(std::span<const Sequence> sequences, const ShardPlan
       MANTA_CHECK(sequence.token_mask.size() == length && fits(sequence.advantages) && fits(sequence.prev_logprobs) &&
                   fits(sequence.generation_logprobs) && fits(sequence.reference_logprobs))
           << "sequence " << index << ": per-token arrays differ in length";
-      Append(batch.mutable_lengths(), static_cast<int32_t>(length));
-      Append(batch.mutable_tokens(), sequence.tokens);
-      Append(batch.mutable_token_mask(), sequence.token_mask);
-      Append(batch.mutable_advantages(), sequence.advantages);
-      Append(batch.mutable_prev_logprobs(), sequence.prev_logprobs);
-      Append(batch.mutable_generation_logprobs(), sequence.generation_logprobs);
-      Append(batch.mutable_reference_logprobs(), sequence.reference_logprobs);
-      Append(batch.mutable_sample_mask(), sequence.sample_mask);
-      Append(batch.mutable_rewards(), sequence.reward);
+      AppendPacked(batch.mutable_lengths(), static_cast<int32_t>(length));
+      AppendPacked(batch.mutable_tokens(), sequence.tokens);
+      AppendPacked(batch.mutable_token_mask(), sequence.token_mask);
+      AppendPacked(batch.mutable_advantages(), sequence.advantages);
+      AppendPacked(batch.mutable_prev_logprobs(), sequence.prev_logprobs);
+      AppendPacked(batch.mutable_generation_logprobs(), sequence.generation_logprobs);
+      AppendPacked(batch.mutable_reference_logprobs(), sequence.reference_logprobs);
+      AppendPacked(batch.mutable_sample_mask(), sequence.sample_mask);
+      AppendPacked(batch.mutable_rewards(), sequence.reward);
     }
   }
   return batch;

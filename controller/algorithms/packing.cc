@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/random.h"
+#include "common/base/shuffle.h"
 #include "common/base/status.h"
 
 namespace manta::controller {
@@ -85,7 +86,7 @@ absl::StatusOr<Bins> PackFirstFitShuffle(std::span<const int64_t> lengths, int64
   std::vector<int32_t> order(lengths.size());
   std::iota(order.begin(), order.end(), 0);
   RandomStream random(seed);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[random.NextBelow(i)]);
+  Shuffle(order, random);
   return PackFirstFit(lengths, capacity, order);
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/string_view.h"
 #include "common/base/file.h"
 #include "common/base/random.h"
+#include "common/base/shuffle.h"
 #include "common/base/status.h"
 
 namespace manta::controller {
@@ -150,7 +151,7 @@ absl::StatusOr<std::pair<Dataset, Dataset>> LoadTrainAndValidation(const config:
     std::vector<size_t> order(train.rows.size());
     std::iota(order.begin(), order.end(), size_t{0});
     RandomStream random(config.train.split_seed.value_or(seed), /*stream=*/0x7a11da7e);
-    for (size_t i = order.size() - 1; i > 0; --i) std::swap(order[i], order[random.NextBelow(i + 1)]);
+    Shuffle(order, random);
     std::vector<bool> is_held_out(order.size(), false);
     for (size_t i = 0; i < held_out && i + 1 < order.size(); ++i) is_held_out[order[i]] = true;
     std::vector<DatasetRow> kept;

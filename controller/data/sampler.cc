@@ -1,10 +1,10 @@
 #include "controller/data/sampler.h"
 
 #include <numeric>
-#include <utility>
 
 #include "common/base/check.h"
 #include "common/base/random.h"
+#include "common/base/shuffle.h"
 
 namespace manta::controller {
 
@@ -18,9 +18,7 @@ void RowSampler::Shuffle() {
   std::iota(order_.begin(), order_.end(), int64_t{0});
   if (!shuffle_) return;
   RandomStream random(seed_, static_cast<uint64_t>(position_.epoch));
-  for (int64_t i = num_rows_ - 1; i > 0; --i) {
-    std::swap(order_[i], order_[random.NextBelow(static_cast<uint64_t>(i) + 1)]);
-  }
+  manta::Shuffle(order_, random);
 }
 
 std::vector<int64_t> RowSampler::Next(int64_t count) {
