@@ -37,7 +37,9 @@ constexpr Section kSections[] = {
     {"cluster", ""},
 };
 
-bool LiesIn(const std::string& path, const std::string& tree) { return path.rfind(tree + ".", 0) == 0; }
+bool LiesIn(const std::string& path, const std::string& tree) {
+  return path.rfind(tree + ".", 0) == 0;
+}
 
 std::string SectionOf(const std::string& path) {
   std::string best;
@@ -54,14 +56,20 @@ bool RepeatsTrain(const std::string& path) {
   return LiesIn(path, "data") && !LiesIn(path, "data.train") && FindKey("data.train." + path.substr(5)) != nullptr;
 }
 
-std::string Code(const std::string& text) { return absl::StrCat("`", text, "`"); }
+std::string Code(const std::string& text) {
+  return absl::StrCat("`", text, "`");
+}
 
 const char* ClassName(KeyClass key_class) {
   switch (key_class) {
-    case KeyClass::kImplemented: return "implemented";
-    case KeyClass::kIgnored: return "ignored";
-    case KeyClass::kQuiet: return "ignored, no warning";
-    case KeyClass::kPending: return "pending";
+    case KeyClass::kImplemented:
+      return "implemented";
+    case KeyClass::kIgnored:
+      return "ignored";
+    case KeyClass::kQuiet:
+      return "ignored, no warning";
+    case KeyClass::kPending:
+      return "pending";
   }
   return "";
 }
@@ -76,14 +84,22 @@ std::string Defaults(const Key& key) {
 
 std::string TypeName(ValueType type) {
   switch (type) {
-    case ValueType::kAny: return "";
-    case ValueType::kBool: return "bool";
-    case ValueType::kInt: return "integer";
-    case ValueType::kNumber: return "number";
-    case ValueType::kText: return "text";
-    case ValueType::kIntList: return "list of integers";
-    case ValueType::kTextList: return "list of texts";
-    case ValueType::kMap: return "map";
+    case ValueType::kAny:
+      return "";
+    case ValueType::kBool:
+      return "bool";
+    case ValueType::kInt:
+      return "integer";
+    case ValueType::kNumber:
+      return "number";
+    case ValueType::kText:
+      return "text";
+    case ValueType::kIntList:
+      return "list of integers";
+    case ValueType::kTextList:
+      return "list of texts";
+    case ValueType::kMap:
+      return "map";
   }
   return "";
 }
