@@ -25,8 +25,11 @@ std::string StateName(v1::ActorState state) {
 }
 
 void Print(const v1::GetStatusReply& reply) {
-  std::printf("run      %s\nprogram  %s, step %lld of %lld\n\n", reply.run_dir().c_str(), reply.algorithm().c_str(),
-              static_cast<long long>(reply.step()), static_cast<long long>(reply.num_steps()));
+  std::printf("run      %s\nprogram  %s", reply.run_dir().c_str(), reply.algorithm().c_str());
+  if (reply.num_steps() > 0) {  // known once the loop has begun; an evaluation has none
+    std::printf(", step %lld of %lld", static_cast<long long>(reply.step()), static_cast<long long>(reply.num_steps()));
+  }
+  std::printf("\n\n");
   std::printf("%-16s %-6s %-12s %s\n", "node", "alive", "cpu slots", "gpus");
   for (const v1::NodeStatus& node : reply.nodes()) {
     std::printf("%-16s %-6s %d of %-7d %d of %d\n", node.node().c_str(), node.alive() ? "yes" : "no", node.cpu_slots_used(),
