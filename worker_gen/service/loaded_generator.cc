@@ -47,11 +47,15 @@ struct Placement {
   at::ScalarType dtype = at::kFloat;
 };
 
+absl::Status WrongDType(absl::string_view what_is_there, v1::DType asked) {
+  return absl::UnimplementedError(absl::StrCat("vllm_cfg.precision (or policy.precision, which it follows): ",
+                                               what_is_there, ", and was asked for ", v1::DType_Name(asked)));
+}
+
 absl::StatusOr<Placement> PlaceOnGpu(const v1::ConfigureGeneratorRequest& request) {
   if (request.dtype() != v1::DTYPE_F32 && request.dtype() != v1::DTYPE_BF16 &&
       request.dtype() != v1::DTYPE_UNSPECIFIED) {
-    return absl::UnimplementedError(absl::StrCat("on a GPU the generator computes in float32 or bfloat16; dtype is ",
-                                                 v1::DType_Name(request.dtype())));
+    return WrongDType("on a GPU the generator computes in float32 or bfloat16", request.dtype());
   }
   MANTA_ASSIGN_OR_RETURN(const cuda::Api* api, cuda::Load());
   MANTA_RETURN_IF_ERROR(api->set_device(request.device().index()));
@@ -68,8 +72,7 @@ absl::StatusOr<int64_t> AvailableBytes(const at::Device& device) {
 absl::StatusOr<Placement> ChoosePlacement(const v1::ConfigureGeneratorRequest& request) {
   if (request.device().kind() == v1::DEVICE_KIND_CUDA) return PlaceOnGpu(request);
   if (request.dtype() != v1::DTYPE_F32 && request.dtype() != v1::DTYPE_UNSPECIFIED) {
-    return absl::UnimplementedError(
-        absl::StrCat("on the CPU the generator computes in float32; dtype is ", v1::DType_Name(request.dtype())));
+    return WrongDType("on the CPU the generator computes in float32", request.dtype());
   }
   if (request.device().num_threads() < 0) {
     return absl::InvalidArgumentError(
