@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "controller/algorithms/environments.h"
 
 namespace manta::controller {
 namespace {
@@ -30,6 +31,31 @@ GroupSpec Spec(const RunContext& context, std::string role, int64_t ranks, const
   spec.num_ranks = static_cast<int>(ranks);
   spec.executable = (context.bin_dir / executable).string();
   return spec;
+}
+
+// Starts the groups side by side. The first that fails ends the wait: the others may load for minutes yet, and the
+// cluster's end stops them.
+Task<absl::StatusOr<std::vector<std::shared_ptr<Group>>>> StartAll(RunContext context, std::vector<GroupSpec> specs) {
+  struct Starting {
+    explicit Starting(EventLoop& loop) : done(loop) {}
+    OneShot<absl::Status> done;
+    std::vector<std::shared_ptr<Group>> groups;
+    size_t left = 0;
+  };
+  auto starting = std::make_shared<Starting>(*context.loop);
+  starting->groups.resize(specs.size());
+  starting->left = specs.size();
+  for (size_t i = 0; i < specs.size(); ++i) {
+    Spawn(*context.loop, context.cluster->StartGroup(std::move(specs[i])),
+          [starting, i](absl::StatusOr<std::shared_ptr<Group>> group) {
+            --starting->left;
+            if (group.ok()) starting->groups[i] = *std::move(group);
+            if (!group.ok() || starting->left == 0) starting->done.Set(group.status());
+          });
+  }
+  absl::Status status = co_await starting->done.Wait();
+  if (!status.ok()) co_return status;
+  co_return starting->groups;
 }
 
 }  // namespace
@@ -71,26 +97,27 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::RunCon
     ranks = gpus;
   }
   // Trainer and generator share a GPU (they work in turns), so only the trainer's ranks hold its slot.
-  std::vector<Task<absl::StatusOr<std::shared_ptr<Group>>>> starting;
+  std::vector<GroupSpec> specs;
   if (trains) {
     GroupSpec spec = Spec(context, "train", ranks, "manta-train");
     (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
-    starting.push_back(context.cluster->StartGroup(std::move(spec)));
+    specs.push_back(std::move(spec));
   }
   if (generates) {
     GroupSpec spec = Spec(context, "gen", config.cluster.generators, "manta-gen");
     spec.cpu_slots_per_rank = cuda_ ? 0 : 1;
     spec.shares_gpu = cuda_;
-    starting.push_back(context.cluster->StartGroup(std::move(spec)));
-    starting.push_back(context.cluster->StartGroup(Spec(context, "reward", config.cluster.reward_workers, "manta-reward")));
+    specs.push_back(std::move(spec));
+    GroupSpec reward = Spec(context, "reward", config.cluster.reward_workers, "manta-reward");
+    reward.args = {"--threads", absl::StrCat(RewardThreads(config, Cores()))};
+    specs.push_back(std::move(reward));
   }
-  auto groups = co_await WhenAll(std::move(starting));
-  MANTA_CO_RETURN_IF_ERROR(FirstError(groups));
+  MANTA_CO_ASSIGN_OR_RETURN(const auto groups, co_await StartAll(context, std::move(specs)));
   size_t next = 0;
-  if (trains) train_ = *groups[next++];
+  if (trains) train_ = groups[next++];
   if (generates) {
-    generate_ = *groups[next++];
-    reward_ = *groups[next++];
+    generate_ = groups[next++];
+    reward_ = groups[next++];
   }
   CancelWith(context.stop);
   // Not a loop over a braced list: g++ 12 destroys such a list's copies wrongly in a coroutine.
