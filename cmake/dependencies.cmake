@@ -48,8 +48,8 @@ if(MANTA_CUDA)
     enable_language(CUDA)
     find_package(CUDAToolkit REQUIRED)
     set(MANTA_HAS_CUDA ON)
-    set(MANTA_CUDA_FLAGS -gencode arch=compute_90a,code=sm_90a -gencode arch=compute_80,code=[sm_80,compute_80]
-        --expt-relaxed-constexpr -Xcompiler -fPIC CACHE STRING "")
+    set(MANTA_CUDA_FLAGS "-gencode=arch=compute_90a,code=sm_90a" "-gencode=arch=compute_80,code=[sm_80,compute_80]"
+        --expt-relaxed-constexpr CACHE STRING "how nvcc is called: which GPUs it compiles for")
     add_library(torch_cuda INTERFACE)
     target_link_libraries(torch_cuda INTERFACE torch_cpu "${MANTA_TORCH}/lib/libtorch_cuda.so"
                           "${MANTA_TORCH}/lib/libc10_cuda.so" CUDA::cudart ${MANTA_NCCL})

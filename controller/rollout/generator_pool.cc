@@ -1,25 +1,57 @@
 #include "controller/rollout/generator_pool.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/packed.h"
 #include "common/rpc/call.h"
 
 namespace manta::controller {
 namespace {
 
-// Little-endian arrays in message fields, which is this machine's order too.
 template <typename T>
-absl::Status AppendPacked(const std::string& bytes, std::vector<T>* values, const char* field) {
-  if (bytes.size() % sizeof(T) != 0) {
-    return absl::InternalError(absl::StrCat("a generator sent ", bytes.size(), " bytes of ", field));
-  }
-  const size_t old = values->size();
-  values->resize(old + bytes.size() / sizeof(T));
-  std::memcpy(values->data() + old, bytes.data(), bytes.size());
-  return absl::OkStatus();
+absl::Status Append(const std::string& bytes, std::vector<T>* values, const char* field) {
+  if (AppendUnpacked(bytes, values)) return absl::OkStatus();
+  return absl::InternalError(absl::StrCat("a generator sent ", bytes.size(), " bytes of ", field));
 }
+
+// What has come of one sample.
+struct Gathered {
+  Completion completion;
+  std::vector<uint64_t> versions;
+  absl::Status status;
+
+  void Add(const v1::GenerateChunk& part) {
+    if (!status.ok()) return;
+    status = Append(part.tokens(), &completion.tokens, "tokens");
+    if (status.ok()) status = Append(part.logprobs(), &completion.logprobs, "log-probabilities");
+    if (status.ok()) status = Append(part.weight_versions(), &versions, "weight versions");
+    if (status.ok() && part.has_status()) status = FromProto(part.status());
+    if (part.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
+      completion.finish_reason = part.finish_reason();
+      completion.cached_prompt_tokens = part.cached_prompt_tokens();
+    }
+  }
+
+  // `call` is how the call as a whole ended.
+  absl::StatusOr<Completion> Finish(const absl::Status& call, int generator) {
+    if (!status.ok()) return Annotate(status, absl::StrCat("gen-", generator, ": generate"));
+    const bool whole = completion.finish_reason != v1::FINISH_REASON_UNSPECIFIED &&
+                       completion.logprobs.size() == completion.tokens.size();
+    if (!whole && !call.ok()) return call;
+    if (!whole) {
+      return absl::InternalError(absl::StrCat("gen-", generator, ": the generation ended without saying why, after ",
+                                              completion.tokens.size(), " tokens and ", completion.logprobs.size(),
+                                              " log-probabilities"));
+    }
+    if (!versions.empty()) {
+      const auto [oldest, newest] = std::minmax_element(versions.begin(), versions.end());
+      completion.oldest_weight_version = *oldest;
+      completion.newest_weight_version = *newest;
+    }
+    return std::move(completion);
+  }
+};
 
 }  // namespace
 
@@ -61,44 +93,34 @@ int GeneratorPool::Assign(int num_samples) {
   return static_cast<int>(least - generators_.begin());
 }
 
-Task<absl::StatusOr<Completion>> GeneratorPool::Generate(int index, std::vector<int32_t> prompt,
-                                                         v1::SamplingParams sampling) {
+Task<std::vector<absl::StatusOr<Completion>>> GeneratorPool::Generate(int index, std::vector<int32_t> prompt,
+                                                                      v1::SamplingParams sampling,
+                                                                      std::vector<uint64_t> seeds) {
   Generator& generator = generators_[index];
   v1::GenerateRequest request;
   request.set_prompt_tokens(prompt.data(), prompt.size() * sizeof(int32_t));
   *request.mutable_sampling() = std::move(sampling);
-  auto stream = rpc::OpenStream(loop_, generator.stub->async(), &Stub::async::Generate, request,
-                                {.deadline = generate_deadline_, .cancel = cancel_});
-  Completion completion;
-  std::vector<uint64_t> versions;
+  request.mutable_seeds()->Add(seeds.begin(), seeds.end());
+  rpc::CallOptions options{.deadline = generate_deadline_, .cancel = cancel_};
+  auto stream = rpc::OpenStream(loop_, generator.stub->async(), &Stub::async::Generate, request, options);
+  std::vector<Gathered> samples(seeds.size());
   absl::Status status;
   while (true) {
     absl::StatusOr<std::optional<v1::GenerateChunk>> chunk = co_await stream.Next();
     if (!chunk.ok()) status = Annotate(chunk.status(), absl::StrCat("gen-", index, ": generate"));
-    if (!status.ok() || !chunk->has_value()) break;
+    if (!chunk.ok() || !chunk->has_value()) break;
     const v1::GenerateChunk& part = **chunk;
-    status = AppendPacked(part.tokens(), &completion.tokens, "tokens");
-    if (status.ok()) status = AppendPacked(part.logprobs(), &completion.logprobs, "log-probabilities");
-    if (status.ok()) status = AppendPacked(part.weight_versions(), &versions, "weight versions");
-    if (!status.ok()) break;
-    if (part.finish_reason() != v1::FINISH_REASON_UNSPECIFIED) {
-      completion.finish_reason = part.finish_reason();
-      completion.cached_prompt_tokens = part.cached_prompt_tokens();
+    if (part.sample() < 0 || static_cast<size_t>(part.sample()) >= samples.size()) {
+      status = absl::InternalError(absl::StrCat("gen-", index, ": a chunk of sample ", part.sample(), " of ", seeds.size()));
+      break;
     }
+    samples[part.sample()].Add(part);
   }
-  --generator.outstanding;
-  if (!status.ok()) co_return status;
-  if (completion.finish_reason == v1::FINISH_REASON_UNSPECIFIED || completion.logprobs.size() != completion.tokens.size()) {
-    co_return absl::InternalError(absl::StrCat("gen-", index, ": the generation ended without saying why, after ",
-                                               completion.tokens.size(), " tokens and ", completion.logprobs.size(),
-                                               " log-probabilities"));
-  }
-  if (!versions.empty()) {
-    const auto [oldest, newest] = std::minmax_element(versions.begin(), versions.end());
-    completion.oldest_weight_version = *oldest;
-    completion.newest_weight_version = *newest;
-  }
-  co_return completion;
+  generator.outstanding -= static_cast<int64_t>(seeds.size());
+  std::vector<absl::StatusOr<Completion>> completions;
+  completions.reserve(samples.size());
+  for (Gathered& sample : samples) completions.push_back(sample.Finish(status, index));
+  co_return completions;
 }
 
 Task<absl::StatusOr<v1::UpdateWeightsReply>> GeneratorPool::UpdateWeights(v1::UpdateWeightsRequest request) {

@@ -36,7 +36,9 @@ class GeneratorPool {
 
   // Picks the generator for a prompt whose `num_samples` samples should share it; pass it to Generate.
   int Assign(int num_samples);
-  Task<absl::StatusOr<Completion>> Generate(int generator, std::vector<int32_t> prompt, v1::SamplingParams sampling);
+  // One sample for each seed, in their order; one call, so that a group costs one message each way.
+  Task<std::vector<absl::StatusOr<Completion>>> Generate(int generator, std::vector<int32_t> prompt,
+                                                         v1::SamplingParams sampling, std::vector<uint64_t> seeds);
 
   // Every generator takes the version; the slowest decides when it is done.
   Task<absl::StatusOr<v1::UpdateWeightsReply>> UpdateWeights(v1::UpdateWeightsRequest request);

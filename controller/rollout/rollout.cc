@@ -28,7 +28,7 @@ RolloutEngine::RolloutEngine(EventLoop& loop, GeneratorPool& generators,
 }
 
 Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts, RolloutOptions options) {
-  Semaphore capacity(loop_, std::max(1, options.max_concurrent_samples));
+  Semaphore capacity(loop_, std::max(1, options.max_concurrent_groups));
   const absl::Time start = absl::Now();
   last_generated_ = start;
   std::vector<Task<std::vector<Sample>>> groups;
@@ -46,12 +46,24 @@ Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts,
 
 Task<std::vector<Sample>> RolloutEngine::RunGroup(const RolloutPrompt* prompt, int group, const RolloutOptions* options,
                                                   Semaphore* capacity) {
-  const int generator = generators_.Assign(options->samples_per_prompt);
-  std::vector<Task<Sample>> tasks;
+  v1::SamplingParams sampling = options->sampling;
+  const int room = options->max_total_length - static_cast<int>(prompt->tokens.size());
+  if (options->max_total_length > 0) sampling.set_max_new_tokens(std::min(sampling.max_new_tokens(), room));
+  std::vector<uint64_t> seeds;
   for (int i = 0; i < options->samples_per_prompt; ++i) {
-    tasks.push_back(RunSample(prompt, group, i, generator, options, capacity));
+    seeds.push_back(SampleSeed(options->seed, static_cast<uint64_t>(group), static_cast<uint64_t>(i)));
   }
-  std::vector<Sample> samples = co_await WhenAll(std::move(tasks));
+  co_await capacity->Acquire();
+  const int generator = generators_.Assign(options->samples_per_prompt);
+  std::vector<absl::StatusOr<Completion>> completions =
+      co_await generators_.Generate(generator, prompt->tokens, sampling, seeds);
+  capacity->Release();
+  last_generated_ = std::max(last_generated_, absl::Now());
+
+  std::vector<Sample> samples;
+  for (size_t i = 0; i < completions.size(); ++i) {
+    samples.push_back(MakeSample(*prompt, group, static_cast<int>(i), std::move(completions[i])));
+  }
   const absl::Status scored = co_await Score(prompt, &samples);
   if (!scored.ok()) {
     for (Sample& sample : samples) {
@@ -61,31 +73,20 @@ Task<std::vector<Sample>> RolloutEngine::RunGroup(const RolloutPrompt* prompt, i
   co_return samples;
 }
 
-Task<Sample> RolloutEngine::RunSample(const RolloutPrompt* prompt, int group, int index, int generator,
-                                      const RolloutOptions* options, Semaphore* capacity) {
+Sample RolloutEngine::MakeSample(const RolloutPrompt& prompt, int group, int index,
+                                 absl::StatusOr<Completion> completion) const {
   Sample sample;
-  sample.prompt_index = prompt->row;
+  sample.prompt_index = prompt.row;
   sample.group = group;
   sample.index_in_group = index;
-  sample.ground_truth = prompt->ground_truth;
-  sample.tokens = prompt->tokens;
-  sample.prompt_length = static_cast<int32_t>(prompt->tokens.size());
-
-  v1::SamplingParams sampling = options->sampling;
-  sampling.set_seed(SampleSeed(options->seed, static_cast<uint64_t>(group), static_cast<uint64_t>(index)));
-  const int room = options->max_total_length - sample.prompt_length;
-  if (options->max_total_length > 0) sampling.set_max_new_tokens(std::min(sampling.max_new_tokens(), room));
-
-  co_await capacity->Acquire();
-  absl::StatusOr<Completion> completion = co_await generators_.Generate(generator, prompt->tokens, sampling);
-  capacity->Release();
-  last_generated_ = std::max(last_generated_, absl::Now());
-
+  sample.ground_truth = prompt.ground_truth;
+  sample.tokens = prompt.tokens;
+  sample.prompt_length = static_cast<int32_t>(prompt.tokens.size());
   sample.token_mask.assign(sample.tokens.size(), 0.0f);
   sample.generation_logprobs.assign(sample.tokens.size(), 0.0f);
   if (!completion.ok()) {
     sample.status = completion.status();
-    co_return sample;
+    return sample;
   }
   sample.tokens.insert(sample.tokens.end(), completion->tokens.begin(), completion->tokens.end());
   sample.token_mask.resize(sample.tokens.size(), 1.0f);
@@ -95,7 +96,7 @@ Task<Sample> RolloutEngine::RunSample(const RolloutPrompt* prompt, int group, in
   sample.newest_weight_version = completion->newest_weight_version;
   sample.finish_reason = completion->finish_reason;
   sample.response_text = tokenizer_->Decode(completion->tokens, /*skip_special_tokens=*/true);
-  co_return sample;
+  return sample;
 }
 
 Task<absl::Status> RolloutEngine::Score(const RolloutPrompt* prompt, std::vector<Sample>* samples) {

@@ -1,6 +1,6 @@
 // Rollout: prompts go out, scored samples come back.
 //
-// One coroutine a sample, on the controller's loop: generate, then (a group at a time) have the reward worker score. What
+// One coroutine a group, on the controller's loop: generate its samples in one call, then have the reward worker score. What
 // fails is a status on the sample, never a zero reward; the step decides what to do about it. Sampling seeds are a
 // function of (run seed, step, group, sample), so a resumed step draws what it would have drawn.
 #pragma once
@@ -31,7 +31,7 @@ struct RolloutOptions {
   v1::SamplingParams sampling;   // seed is set for each sample
   int max_total_length = 0;      // prompt and response; a response is cut to fit
   int samples_per_prompt = 1;
-  int max_concurrent_samples = 4096;
+  int max_concurrent_groups = 1024;
   uint64_t seed = 0;             // of this rollout: a function of the run's seed and the step
 };
 
@@ -51,8 +51,7 @@ class RolloutEngine {
  private:
   Task<std::vector<Sample>> RunGroup(const RolloutPrompt* prompt, int group, const RolloutOptions* options,
                                      Semaphore* capacity);
-  Task<Sample> RunSample(const RolloutPrompt* prompt, int group, int index, int generator,
-                         const RolloutOptions* options, Semaphore* capacity);
+  Sample MakeSample(const RolloutPrompt& prompt, int group, int index, absl::StatusOr<Completion> completion) const;
   Task<absl::Status> Score(const RolloutPrompt* prompt, std::vector<Sample>* samples);
 
   EventLoop& loop_;

@@ -2,7 +2,8 @@
 
 #include <utility>
 
-#include "worker_gen/service/packed.h"
+#include "common/base/packed.h"
+#include "common/base/status.h"
 
 namespace manta::gen {
 
@@ -11,7 +12,7 @@ void GenerateStream::OnToken(const GeneratedToken& token) {
   AppendPacked(chunk_.mutable_logprobs(), token.logprob);
   AppendPacked(chunk_.mutable_raw_logprobs(), token.raw_logprob);
   AppendPacked(chunk_.mutable_weight_versions(), token.weight_version);
-  if (stream_) writer_->Write(std::exchange(chunk_, v1::GenerateChunk()));
+  if (call_->stream) call_->writer->Write(TakeChunk());
 }
 
 void GenerateStream::OnFinish(const absl::Status& status, const Completion& completion) {
@@ -21,9 +22,17 @@ void GenerateStream::OnFinish(const absl::Status& status, const Completion& comp
     chunk_.set_preemptions(completion.preemptions);
     chunk_.set_stop_string(completion.stop_string);
     chunk_.set_num_prompt_tokens(completion.num_prompt_tokens);
-    writer_->Write(std::move(chunk_));
+    call_->writer->Write(TakeChunk());
+  } else if (call_->several) {
+    *chunk_.mutable_status() = ToProto(status);
+    call_->writer->Write(TakeChunk());
   }
-  writer_->Finish(status);
+  if (--call_->left == 0) call_->writer->Finish(call_->several ? absl::OkStatus() : status);
+}
+
+v1::GenerateChunk GenerateStream::TakeChunk() {
+  chunk_.set_sample(sample_);
+  return std::exchange(chunk_, v1::GenerateChunk());
 }
 
 }  // namespace manta::gen

@@ -1,9 +1,11 @@
-// One Generate call: turns what the engine says of a request into chunks on the wire.
+// The answer to one Generate call: turns what the engine says of its samples into chunks on the wire.
 //
-// The engine's thread calls it; gRPC's threads write. A request that does not stream gathers its tokens and sends one
-// chunk at the end. What can wait for a slow reader is bounded by max_new_tokens.
+// The engine's thread calls the sinks; gRPC's threads write. A request that does not stream gathers a sample's tokens and
+// sends one chunk at its end. The call ends with its last sample. What can wait for a slow reader is bounded by
+// max_new_tokens.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "common/rpc/stream_writer.h"
@@ -12,17 +14,29 @@
 
 namespace manta::gen {
 
+// What the samples of a call share.
+struct GenerateCall {
+  using Writer = rpc::StreamWriter<v1::GenerateChunk>;
+  GenerateCall(std::shared_ptr<Writer> w, bool s, int samples) : writer(std::move(w)), stream(s), left(samples) {}
+
+  const std::shared_ptr<Writer> writer;
+  const bool stream;
+  std::atomic<int> left;  // samples that have not ended
+  bool several = false;   // a sample's failure is its own: it goes into its chunk
+};
+
 class GenerateStream : public RequestSink {
  public:
-  using Writer = rpc::StreamWriter<v1::GenerateChunk>;
-  GenerateStream(std::shared_ptr<Writer> writer, bool stream) : writer_(std::move(writer)), stream_(stream) {}
+  GenerateStream(std::shared_ptr<GenerateCall> call, int sample) : call_(std::move(call)), sample_(sample) {}
 
   void OnToken(const GeneratedToken& token) override;
   void OnFinish(const absl::Status& status, const Completion& completion) override;
 
  private:
-  const std::shared_ptr<Writer> writer_;
-  const bool stream_;
+  v1::GenerateChunk TakeChunk();
+
+  const std::shared_ptr<GenerateCall> call_;
+  const int sample_;
   v1::GenerateChunk chunk_;  // what is not written yet
 };
 

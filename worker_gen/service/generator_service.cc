@@ -4,12 +4,17 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/packed.h"
 #include "common/base/status.h"
 #include "common/rpc/status.h"
 #include "worker_gen/service/generate_stream.h"
-#include "worker_gen/service/packed.h"
 
 namespace manta::gen {
+namespace {
+
+constexpr int kMaxSamples = 4096;  // of one prompt, in one call
+
+}  // namespace
 
 absl::StatusOr<GeneratorService::Loaded> GeneratorService::loaded() const {
   absl::MutexLock lock(&mutex_);
@@ -33,9 +38,10 @@ grpc::ServerUnaryReactor* GeneratorService::Configure(grpc::CallbackServerContex
 
 grpc::ServerWriteReactor<v1::GenerateChunk>* GeneratorService::Generate(grpc::CallbackServerContext*,
                                                                         const v1::GenerateRequest* request) {
-  // A chunk a token and the last one: what max_new_tokens allows is the most that can wait.
-  const size_t most = static_cast<size_t>(std::max(request->sampling().max_new_tokens(), 0)) + 1;
-  auto writer = GenerateStream::Writer::Create(most);
+  // For each sample a chunk a token and the last one: what max_new_tokens allows is the most that can wait.
+  const size_t samples = static_cast<size_t>(std::max(request->seeds_size(), 1));
+  const size_t most = (static_cast<size_t>(std::max(request->sampling().max_new_tokens(), 0)) + 1) * samples;
+  auto writer = GenerateCall::Writer::Create(most);
   if (absl::Status status = Submit(*request, writer); !status.ok()) writer->Finish(status);
   return writer->reactor();
 }
@@ -43,16 +49,37 @@ grpc::ServerWriteReactor<v1::GenerateChunk>* GeneratorService::Generate(grpc::Ca
 absl::Status GeneratorService::Submit(const v1::GenerateRequest& request,
                                       const std::shared_ptr<rpc::StreamWriter<v1::GenerateChunk>>& writer) {
   MANTA_ASSIGN_OR_RETURN(Loaded loaded, this->loaded());
-  GenerationRequest generation;
-  MANTA_ASSIGN_OR_RETURN(generation.prompt, Unpack<int32_t>(request.prompt_tokens(), "prompt_tokens"));
-  MANTA_ASSIGN_OR_RETURN(generation.options, SamplingOptions::FromProto(request.sampling()));
-  MANTA_ASSIGN_OR_RETURN(generation.text, loaded->MakeTextStream(generation.options));
-  generation.priority = request.priority();
-  generation.sink = std::make_shared<GenerateStream>(writer, request.stream());
-  MANTA_ASSIGN_OR_RETURN(const uint64_t id, loaded->engine().Submit(std::move(generation)));
+  MANTA_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, Unpack<int32_t>(request.prompt_tokens(), "prompt_tokens"));
+  if (request.seeds_size() > kMaxSamples) {
+    return UserError(absl::StrCat("seeds: ", request.seeds_size(), " samples of one prompt, at most ", kMaxSamples));
+  }
+  const int samples = std::max(request.seeds_size(), 1);
+  auto call = std::make_shared<GenerateCall>(writer, request.stream(), samples);
+  call->several = request.seeds_size() > 0;
+  std::vector<uint64_t> ids;
+  for (int sample = 0; sample < samples; ++sample) {
+    v1::SamplingParams sampling = request.sampling();
+    if (call->several) sampling.set_seed(request.seeds(sample));
+    GenerationRequest generation;
+    generation.prompt = prompt;
+    MANTA_ASSIGN_OR_RETURN(generation.options, SamplingOptions::FromProto(sampling));
+    MANTA_ASSIGN_OR_RETURN(generation.text, loaded->MakeTextStream(generation.options));
+    generation.priority = request.priority();
+    generation.sink = std::make_shared<GenerateStream>(call, sample);
+    const std::shared_ptr<RequestSink> sink = generation.sink;
+    absl::StatusOr<uint64_t> id = loaded->engine().Submit(std::move(generation));
+    if (!id.ok() && !call->several) return id.status();
+    if (id.ok()) {
+      ids.push_back(*id);
+    } else {
+      sink->OnFinish(id.status(), {});  // it never reached the engine
+    }
+  }
   std::weak_ptr<LoadedGenerator> weak = loaded;
-  writer->OnCancel([weak, id] {
-    if (Loaded alive = weak.lock()) alive->engine().Cancel(id);
+  writer->OnCancel([weak, ids] {
+    if (Loaded alive = weak.lock()) {
+      for (uint64_t id : ids) alive->engine().Cancel(id);
+    }
   });
   return absl::OkStatus();
 }

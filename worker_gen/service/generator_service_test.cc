@@ -3,6 +3,8 @@
 
 #include <filesystem>
 
+#include "common/base/packed.h"
+#include "common/base/status.h"
 #include "common/base/random.h"
 #include "common/comm/weight_source.h"
 #include "common/comm/weight_store.h"
@@ -12,7 +14,6 @@
 #include "common/rpc/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "worker_gen/service/packed.h"
 
 namespace manta::gen {
 namespace {
@@ -57,6 +58,7 @@ class GeneratorServiceTest : public testing::Test {
   void TearDown() override {
     if (service_ != nullptr) service_->BeginStop();
     if (server_ != nullptr) server_->Shutdown(absl::Seconds(5));
+    std::filesystem::remove_all(folder_);
   }
 
   static void SetDeadline(grpc::ClientContext& context) {
@@ -180,6 +182,47 @@ TEST_F(GeneratorServiceTest, ClosingTheCallFreesItsBlocks) {
   for (int i = 0; i < 200 && Stats().num_blocks_free() != 64; ++i) absl::SleepFor(absl::Milliseconds(5));
   EXPECT_EQ(Stats().num_blocks_free(), 64);
   EXPECT_EQ(Stats().num_running(), 0);
+}
+
+TEST_F(GeneratorServiceTest, SeveralSamplesOfAPromptAreWhatTheyAreAlone) {
+  ASSERT_TRUE(Configure().ok());
+  v1::GenerateRequest request = Request({1, 2, 3, 4, 5}, 6);
+  request.mutable_sampling()->set_temperature(1);
+  std::vector<Sample> alone;
+  for (uint64_t seed : {11, 12, 13}) {
+    request.mutable_sampling()->set_seed(seed);
+    alone.push_back(Generate(request));
+    ASSERT_TRUE(alone.back().status.ok()) << alone.back().status;
+  }
+  for (uint64_t seed : {11, 12, 13}) request.add_seeds(seed);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  auto reader = stub_->Generate(&context, request);
+  v1::GenerateChunk chunk;
+  int chunks = 0;
+  while (reader->Read(&chunk)) {
+    ++chunks;
+    ASSERT_LT(chunk.sample(), 3);
+    EXPECT_FALSE(chunk.has_status());
+    EXPECT_EQ(*Unpack<int32_t>(chunk.tokens(), "tokens"), alone[chunk.sample()].tokens);
+    EXPECT_EQ(*Unpack<float>(chunk.logprobs(), "logprobs"), alone[chunk.sample()].logprobs);
+  }
+  EXPECT_EQ(chunks, 3);
+  EXPECT_TRUE(reader->Finish().ok());
+}
+
+TEST_F(GeneratorServiceTest, EachOfSeveralSamplesFailsByItself) {
+  ASSERT_TRUE(Configure().ok());
+  v1::GenerateRequest request = Request(std::vector<int32_t>(5000, 1), 6);  // longer than the model allows
+  for (uint64_t seed : {1, 2}) request.add_seeds(seed);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  auto reader = stub_->Generate(&context, request);
+  v1::GenerateChunk chunk;
+  int failed = 0;
+  while (reader->Read(&chunk)) failed += FromProto(chunk.status()).code() == absl::StatusCode::kInvalidArgument ? 1 : 0;
+  EXPECT_EQ(failed, 2);
+  EXPECT_TRUE(reader->Finish().ok());
 }
 
 TEST_F(GeneratorServiceTest, PauseAndResume) {
