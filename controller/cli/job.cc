@@ -67,6 +67,8 @@ Task<absl::Status> Job::Drive() {
     status = co_await Follow();
     following_ = false;
   }
+  // Interrupted before the controller could say so, by a signal to it, say.
+  if (!status.ok() && !run_ended_ && signals_seen_ > 0) status = absl::CancelledError("stopped: interrupted");
   co_await EndChildren();
   co_return status;
 }
