@@ -1,5 +1,6 @@
 // Evaluation: pass@k of a model on a dataset, without training.
 #include <algorithm>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -16,6 +17,10 @@ Task<absl::StatusOr<RunOutcome>> RunEval(LoopContext context) {
   const config::EvalConfig& eval = context.config.eval;
   auto dataset = LoadDataset(context.config.data.train);
   if (!dataset.ok()) co_return dataset.status();
+  // What cannot be written is better known before the work than after it.
+  if (std::error_code error; eval.save_path && !std::filesystem::exists(*eval.save_path, error)) {
+    MANTA_CO_RETURN_IF_ERROR(WriteFileAtomically(*eval.save_path, ""));
+  }
   context.events.Phase("evaluating");
   MANTA_CO_ASSIGN_OR_RETURN(const ValidationResult result,
                             co_await RunValidation(context, *dataset,
@@ -42,8 +47,9 @@ Task<absl::StatusOr<RunOutcome>> RunEval(LoopContext context) {
     const auto it = result.metrics.find(name);
     return it == result.metrics.end() ? 0.0 : it->second;
   };
-  outcome.summary = absl::StrFormat("%d problems, %d samples each: accuracy %.4f, pass@%d %.4f\n%s",
-                                    dataset->rows.size(), eval.num_tests_per_prompt, metric("accuracy"), eval.k_value,
+  outcome.summary = absl::StrFormat("%d problems, %d sample%s each: accuracy %.4f, pass@%d %.4f\n%s",
+                                    dataset->rows.size(), eval.num_tests_per_prompt,
+                                    eval.num_tests_per_prompt == 1 ? "" : "s", metric("accuracy"), eval.k_value,
                                     metric("pass_k"), result.examples);
   co_return outcome;
 }

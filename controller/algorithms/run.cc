@@ -8,8 +8,11 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/config/tree.h"
+#include "common/rpc/call.h"
+#include "controller/algorithms/environments.h"
 #include "controller/algorithms/loop_context.h"
 #include "controller/algorithms/workers.h"
+#include "manta/v1/reward.grpc.pb.h"
 
 namespace manta::controller {
 namespace {
@@ -22,6 +25,19 @@ std::map<std::string, Scorer> Scorers(const config::RunConfig& config) {
                      .deadline_per_sample = absl::Milliseconds(env.deadline_ms)};
   }
   return scorers;
+}
+
+// Asks the first reward worker what it knows. Before the first sample.
+Task<absl::Status> CheckEnvironments(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                                     std::shared_ptr<grpc::Channel> reward, CancelToken cancel) {
+  const auto stub = v1::RewardService::NewStub(reward);
+  rpc::CallOptions options{.deadline = absl::Seconds(20), .cancel = cancel};  // named: see task.h
+  v1::ListVerifiersRequest request;
+  const absl::StatusOr<v1::ListVerifiersReply> reply =
+      co_await rpc::Call(*context.loop, stub->async(), &rpc::AsyncOf<v1::RewardService>::ListVerifiers, std::move(request),
+                         std::move(options));
+  if (!reply.ok()) co_return Annotate(reply.status(), "list the verifiers");
+  co_return CheckVerifiers(tree, config, {reply->names().begin(), reply->names().end()});
 }
 
 // The first and the last measurement of what people look for, side by side.
@@ -88,6 +104,9 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   if (resumed) resume_from = (resumed->path / "policy").string();
   MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<Workers> workers,
                             co_await Workers::Start(context, config, std::move(resume_from)));
+  if (const auto rewards = workers->reward_channels(); !rewards.empty()) {
+    MANTA_CO_RETURN_IF_ERROR(co_await CheckEnvironments(context, tree, config, rewards.front(), workers->token()));
+  }
   std::unique_ptr<RolloutEngine> rollouts;
   if (workers->generators() != nullptr) {
     rollouts = std::make_unique<RolloutEngine>(*context.loop, *workers->generators(), workers->reward_channels(),
