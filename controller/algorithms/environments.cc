@@ -23,9 +23,10 @@ absl::Status CheckVerifiers(const config::Tree& tree, const config::RunConfig& c
     if (env == config.env.end()) continue;
     if (std::find(known.begin(), known.end(), env->second.verifier) != known.end()) continue;
     const std::string tree_path = absl::StrCat("env.", name), key = absl::StrCat(tree_path, ".verifier");
-    return tree.Error(tree.Find(key) != nullptr ? key : tree_path,
-                      absl::StrCat("there is no verifier '", env->second.verifier, "', expected one of ",
-                                   absl::StrJoin(known, ", "), tree.Find(key) != nullptr ? "" : " as its key 'verifier'"));
+    return tree.Error(
+        tree.Find(key) != nullptr ? key : tree_path,
+        absl::StrCat("there is no verifier '", env->second.verifier, "', expected one of ", absl::StrJoin(known, ", "),
+                     tree.Find(key) != nullptr ? "" : " as its key 'verifier'"));
   }
   return absl::OkStatus();
 }

@@ -9,10 +9,12 @@ namespace {
 using ::testing::HasSubstr;
 
 config::Tree TreeWith(const std::string& env) {
-  return config::TreeFromText("grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 4}\n"
-                              "policy: {model_name: m, train_global_batch_size: 32}\n"
-                              "data: {train: {dataset_name: ResponseDataset, data_path: t.jsonl, env_name: sums}}\n"
-                              "env: " + env + "\n")
+  return config::TreeFromText(
+             "grpo: {num_prompts_per_step: 8, num_generations_per_prompt: 4}\n"
+             "policy: {model_name: m, train_global_batch_size: 32}\n"
+             "data: {train: {dataset_name: ResponseDataset, data_path: t.jsonl, env_name: sums}}\n"
+             "env: " +
+             env + "\n")
       .value();
 }
 

@@ -35,9 +35,10 @@ Task<absl::StatusOr<RunOutcome>> RunEval(LoopContext context) {
   if (eval.save_path) {
     std::string lines;
     for (const Sample& sample : result.samples) {
-      nlohmann::ordered_json line = {{"row", sample.prompt_index},        {"response", sample.response_text},
-                                     {"answer", sample.extracted_answer}, {"expected", sample.ground_truth},
-                                     {"reward", sample.reward},           {"status", std::string(sample.status.message())}};
+      nlohmann::ordered_json line = {
+          {"row", sample.prompt_index},        {"response", sample.response_text},
+          {"answer", sample.extracted_answer}, {"expected", sample.ground_truth},
+          {"reward", sample.reward},           {"status", std::string(sample.status.message())}};
       lines += line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
     }
     MANTA_CO_RETURN_IF_ERROR(WriteFileAtomically(*eval.save_path, lines));
@@ -47,10 +48,9 @@ Task<absl::StatusOr<RunOutcome>> RunEval(LoopContext context) {
     const auto it = result.metrics.find(name);
     return it == result.metrics.end() ? 0.0 : it->second;
   };
-  outcome.summary = absl::StrFormat("%d problems, %d sample%s each: accuracy %.4f, pass@%d %.4f\n%s",
-                                    dataset->rows.size(), eval.num_tests_per_prompt,
-                                    eval.num_tests_per_prompt == 1 ? "" : "s", metric("accuracy"), eval.k_value,
-                                    metric("pass_k"), result.examples);
+  outcome.summary = absl::StrFormat(
+      "%d problems, %d sample%s each: accuracy %.4f, pass@%d %.4f\n%s", dataset->rows.size(), eval.num_tests_per_prompt,
+      eval.num_tests_per_prompt == 1 ? "" : "s", metric("accuracy"), eval.k_value, metric("pass_k"), result.examples);
   co_return outcome;
 }
 
