@@ -24,7 +24,7 @@ PROMPTS, GROUP, NEW_TOKENS, WARMUP = 32, 16, 6, 3
 
 
 def manta_steps(build, steps):
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         subprocess.run(
             [build / "bin/manta", "run", ROOT / "configs/quickstart_grpo.yaml", f"logger.log_dir={folder}/logs",
              "checkpointing.enabled=false", f"grpo.max_num_steps={steps}", "grpo.val_period=0", "grpo.val_at_start=false",
@@ -59,7 +59,7 @@ def trl_steps(steps, threads):
     def reward(completions, answer, **kwargs):
         return [float(c.strip() == a) for c, a in zip(completions, answer)]
 
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         config = GRPOConfig(output_dir=folder, use_cpu=True, per_device_train_batch_size=PROMPTS * GROUP,
                             num_generations=GROUP, max_completion_length=NEW_TOKENS, max_steps=steps, learning_rate=1e-4,
                             beta=0.0, temperature=1.0, report_to=[], save_strategy="no", logging_steps=10**6,
