@@ -20,7 +20,7 @@ import time
 
 os.environ["HF_HUB_OFFLINE"] = "1"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-PROMPTS, GROUP, NEW_TOKENS, WARMUP = 32, 16, 6, 3
+PROMPTS, GROUP, NEW_TOKENS, WARMUP = 16, 16, 6, 3
 
 
 def manta_steps(build, steps):
