@@ -11,10 +11,10 @@ namespace manta::kernels {
 namespace {
 
 // Looks before it sleeps: the next piece of a forward pass comes within microseconds, and waking a thread takes longer than
-// most pieces do. Bounded (about 20 us), so an idle pool costs nothing.
+// most pieces do. Bounded (about 80 us), so an idle pool costs nothing.
 template <typename Condition>
 bool Spin(Condition condition) {
-  for (int i = 0; i < 400; ++i) {
+  for (int i = 0; i < 1500; ++i) {
     if (condition()) return true;
     __builtin_ia32_pause();
   }
