@@ -34,8 +34,8 @@ TEST(Runtime, RunsToItsEnd) {
   ASSERT_TRUE(ended.has_value());
   EXPECT_TRUE(ended->ok()) << *ended;
   ExpectAllGone(job);
-  EXPECT_EQ(job.controller().TryWait()->code, 0);
-  EXPECT_EQ(job.node().TryWait()->code, 0) << job.Log("node-n0.log");
+  EXPECT_EQ(job.controller().WaitFor(absl::Seconds(5))->code, 0);
+  EXPECT_EQ(job.node().WaitFor(absl::Seconds(5))->code, 0) << job.Log("node-n0.log");
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("train-1 says hello"));
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("train-1 speaks on stdout"));
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("exited with code 0"));
@@ -65,7 +65,7 @@ TEST(Runtime, AKilledWorkerIsToldInMilliseconds) {
     ASSERT_GT(info.last_lines_size(), 0);
     EXPECT_EQ(info.last_lines(0), "train-1 says hello");
     ExpectAllGone(job);
-    EXPECT_EQ(job.controller().TryWait()->code, 69);
+    EXPECT_EQ(job.controller().WaitFor(absl::Seconds(5))->code, 69);
   }
   EXPECT_LT(best, 200);
 }
@@ -113,7 +113,7 @@ TEST(Runtime, AKilledControllerLeavesNothing) {
   ASSERT_TRUE(job.WaitReady());
   ASSERT_TRUE(job.controller().Signal(SIGKILL));
   ExpectAllGone(job);
-  EXPECT_EQ(job.node().TryWait()->code, 69);
+  EXPECT_EQ(job.node().WaitFor(absl::Seconds(5))->code, 69);
   EXPECT_THAT(job.Log("node-n0.log"), HasSubstr(": ending all actors"));
 }
 
@@ -141,7 +141,7 @@ TEST(Runtime, StopRunAndSignalsEndEverything) {
     EXPECT_EQ(ended->code(), absl::StatusCode::kCancelled);
     EXPECT_THAT(std::string(ended->message()), AnyOf(HasSubstr("Ctrl-C"), HasSubstr(how)));
     ExpectAllGone(job);
-    EXPECT_EQ(job.controller().TryWait()->code, 1);
+    EXPECT_EQ(job.controller().WaitFor(absl::Seconds(5))->code, 1);
   }
 }
 
