@@ -10,7 +10,7 @@ packages=(
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev libabsl-dev
   libyaml-cpp-dev nlohmann-json3-dev libsimdjson-dev
   libpcre2-dev libutf8proc-dev libspdlog-dev libfmt-dev libcli11-dev
-  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libssl-dev)
+  libgtest-dev libgmock-dev libbenchmark-dev zlib1g-dev libssl-dev libsqlite3-dev)
 
 say() { printf 'setup: %s\n' "$*"; }
 
