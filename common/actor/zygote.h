@@ -1,0 +1,21 @@
+// The worker's half of pre-forked starts. Worker::Create calls MaybeServeAsZygote before anything else; in a process
+// that a shim has started as a zygote (MANTA_ZYGOTE_FD) it does not return there: it forks a child for every start that
+// the shim asks for, and returns in each child, which then is a worker like one that was executed afresh: its own argv,
+// environment and standard streams, its shim as parent, SIGKILL at the shim's end.
+//
+// A process that has started threads or gRPC before it came here cannot be forked: it says so to the shim, which starts
+// workers cold instead.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace manta::actor {
+
+constexpr char kZygoteFdVariable[] = "MANTA_ZYGOTE_FD";
+
+// The arguments (argv[0] first) of the worker that this process has become; none where it is no zygote's child.
+std::optional<std::vector<std::string>> MaybeServeAsZygote();
+
+}  // namespace manta::actor
