@@ -1,7 +1,7 @@
 // bench_generator: tokens per second of the generator's engine on the CPU, without RPC.
 //
 //   bench_generator --model DIR [--prompts 32] [--prompt-tokens 20] [--new-tokens 128] [--threads 2] [--rounds 3]
-//                   [--temperature 0] [--json] [--prompt-file FILE.json]
+//                   [--temperature 0] [--samples 1] [--apart] [--json] [--prompt-file FILE.json]
 //
 // Runs the prompts together, `rounds` times after one round to warm up, ignoring end-of-sequence tokens, and prints
 // each round's tokens per second; with --json one object that also holds the tokens. The prefix cache is off, so every
@@ -26,9 +26,9 @@ namespace {
 
 struct Options {
   std::string model, prompt_file;
-  int prompts = 32, prompt_tokens = 20, new_tokens = 128, threads = 2, rounds = 3;
+  int prompts = 32, prompt_tokens = 20, new_tokens = 128, threads = 2, rounds = 3, samples = 1;
   double temperature = 0;
-  bool json = false;
+  bool json = false, apart = false;
 };
 
 class Collect : public RequestSink {
@@ -76,18 +76,21 @@ absl::Status Run(const Options& options) {
   result["tokens_per_second"] = nlohmann::json::array();
   std::vector<std::vector<int32_t>> tokens;
   for (int round = 0; round <= options.rounds; ++round) {
-    tokens.assign(prompts.size(), {});
-    absl::BlockingCounter done(static_cast<int>(prompts.size()));
+    tokens.assign(prompts.size() * options.samples, {});
+    absl::BlockingCounter done(static_cast<int>(tokens.size()));
     MANTA_RETURN_IF_ERROR(engine.Pause(false).status());
-    for (size_t i = 0; i < prompts.size(); ++i) {
-      GenerationRequest generation;
-      generation.prompt = prompts[i];
+    std::vector<GenerationRequest> generations;
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      GenerationRequest& generation = generations.emplace_back();
+      generation.prompt = prompts[i / options.samples];
       generation.options.temperature = options.temperature;
       generation.options.seed = i;
       generation.options.max_new_tokens = options.new_tokens;
       generation.options.ignore_eos = true;
       generation.sink = std::make_shared<Collect>(&tokens[i], &done);
-      MANTA_RETURN_IF_ERROR(engine.Submit(std::move(generation)).status());
+      if (!options.apart && (i + 1) % options.samples != 0) continue;
+      for (const auto& id : engine.SubmitSamples(std::move(generations))) MANTA_RETURN_IF_ERROR(id.status());
+      generations.clear();
     }
     const absl::Time start = absl::Now();
     engine.Resume();
@@ -124,6 +127,8 @@ int main(int argc, char** argv) {
   app.add_option("--temperature", options.temperature, "0: greedy");
   app.add_option("--prompt-file", options.prompt_file,
                  "JSON: a list of lists of token ids, in place of random prompts");
+  app.add_option("--samples", options.samples, "of each prompt, submitted together")->check(CLI::Range(1, 4096));
+  app.add_flag("--apart", options.apart, "submit the samples one by one: each computes its prompt");
   app.add_flag("--json", options.json, "print one JSON object with all rounds and the tokens");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = manta::gen::Run(options);

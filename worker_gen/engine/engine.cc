@@ -56,22 +56,47 @@ absl::Status Engine::Check(const GenerationRequest& request) const {
 }
 
 absl::StatusOr<uint64_t> Engine::Submit(GenerationRequest request) {
-  if (absl::Status status = Check(request); !status.ok()) return status;
-  const int32_t room = options_.max_model_len - static_cast<int32_t>(request.prompt.size());
-  request.options.max_new_tokens = std::min(request.options.max_new_tokens, room);
-  request.options.min_new_tokens = std::min(request.options.min_new_tokens, room);
-  auto sequence = std::make_unique<Sequence>(0, std::move(request), options_.eos_ids);
-  absl::MutexLock lock(&mutex_);
-  if (stopping_) return absl::CancelledError("the generator stops");
-  const int64_t queued = stats_.num_waiting + static_cast<int64_t>(arrivals_.size());
-  if (queued >= options_.max_queued) {
-    return absl::ResourceExhaustedError(
-        absl::StrCat(queued, " requests are waiting, which is as many as the queue takes (max_queued)"));
+  std::vector<GenerationRequest> one;
+  one.push_back(std::move(request));
+  return SubmitSamples(std::move(one))[0];
+}
+
+std::vector<absl::StatusOr<uint64_t>> Engine::SubmitSamples(std::vector<GenerationRequest> requests) {
+  std::vector<absl::Status> checks;
+  for (const GenerationRequest& request : requests) {
+    MANTA_CHECK(request.prompt == requests[0].prompt) << "samples of one prompt";
+    checks.push_back(Check(request));
   }
-  const uint64_t id = next_id_++;
-  sequence->id = id;
-  arrivals_.push_back(std::move(sequence));
-  return id;
+  std::vector<std::unique_ptr<Sequence>> sequences(requests.size());
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!checks[i].ok()) continue;
+    GenerationRequest& request = requests[i];
+    const int32_t room = options_.max_model_len - static_cast<int32_t>(request.prompt.size());
+    request.options.max_new_tokens = std::min(request.options.max_new_tokens, room);
+    request.options.min_new_tokens = std::min(request.options.min_new_tokens, room);
+    sequences[i] = std::make_unique<Sequence>(0, std::move(request), options_.eos_ids);
+  }
+  std::vector<absl::StatusOr<uint64_t>> ids;
+  absl::MutexLock lock(&mutex_);
+  const uint64_t prompt_id = requests.size() > 1 ? next_id_ : 0;  // no other call's
+  for (size_t i = 0; i < requests.size(); ++i) {
+    absl::Status status = std::move(checks[i]);
+    if (status.ok() && stopping_) status = absl::CancelledError("the generator stops");
+    const int64_t queued = stats_.num_waiting + static_cast<int64_t>(arrivals_.size());
+    if (status.ok() && queued >= options_.max_queued) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat(queued, " requests are waiting, which is as many as the queue takes (max_queued)"));
+    }
+    if (!status.ok()) {
+      ids.push_back(std::move(status));
+      continue;
+    }
+    sequences[i]->id = next_id_++;
+    sequences[i]->prompt_id = prompt_id;
+    ids.push_back(sequences[i]->id);
+    arrivals_.push_back(std::move(sequences[i]));
+  }
+  return ids;
 }
 
 void Engine::Cancel(uint64_t id) {

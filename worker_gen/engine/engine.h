@@ -31,6 +31,8 @@ class Engine {
 
   // A name to cancel it by. max_new_tokens is cut to what the model's context leaves.
   absl::StatusOr<uint64_t> Submit(GenerationRequest request);
+  // Samples of one prompt, which is the same in all: arriving together they compute it once. A result for each.
+  std::vector<absl::StatusOr<uint64_t>> SubmitSamples(std::vector<GenerationRequest> requests);
   void Cancel(uint64_t id);
 
   // When Pause returns, no step runs and none will until Resume; the counts are of that moment.

@@ -41,15 +41,17 @@ void EngineCore::Cancel(uint64_t id) {
 
 bool EngineCore::Step() {
   scheduled_.clear();
+  whole_prompts_.clear();
   ScheduleStep();
   if (scheduled_.empty()) return false;
 
   chunks_.clear();
-  for (const auto& [sequence, num_tokens] : scheduled_) {
+  for (const auto& [sequence, num_tokens, fork_of] : scheduled_) {
     SequenceChunk chunk;
     chunk.tokens = absl::MakeConstSpan(sequence->tokens).subspan(sequence->num_computed, num_tokens);
     chunk.num_computed = sequence->num_computed;
     chunk.blocks = sequence->table.blocks;
+    chunk.fork_of = fork_of;
     if (sequence->num_computed + num_tokens == sequence->num_tokens()) {
       chunk.options = &sequence->options;
       chunk.position = sequence->num_generated();
@@ -74,7 +76,9 @@ void EngineCore::ScheduleStep() {
     running_views_.push_back({.num_tokens = sequence->num_tokens(),
                               .num_computed = sequence->num_computed,
                               .num_blocks = static_cast<int32_t>(sequence->table.blocks.size()),
-                              .num_releasable_blocks = cache_.NumReleasable(sequence->table)});
+                              .num_releasable_blocks = cache_.NumReleasable(sequence->table),
+                              // Nobody who comes now is to begin with what older weights made.
+                              .prompt_id = cache_.IsCurrent(sequence->table) ? PromptId(*sequence) : 0});
   }
   int32_t num_seqs = 0, num_tokens = 0;  // scheduled so far
   while (true) {
@@ -88,21 +92,21 @@ void EngineCore::ScheduleStep() {
     Preempt(static_cast<int32_t>(decision.preempted.size()));
     for (const ScheduledChunk& chunk : decision.running) Take(*running_[chunk.index], chunk.num_tokens);
     for (const ScheduledChunk& chunk : decision.admitted) {
-      SequencePtr sequence = std::move(waiting_.begin()->second);
-      waiting_.erase(waiting_.begin());
-      sequence->table = cache_.Admit(sequence->tokens);
-      // At least what the scheduler saw: a sequence admitted just before may have published more of its prefix.
-      sequence->num_computed = static_cast<int32_t>(sequence->table.blocks.size()) * cache_.block_size();
-      if (!sequence->was_admitted) {
-        sequence->was_admitted = true;
-        sequence->completion.cached_prompt_tokens = sequence->num_computed;
-        stats_.prompt_tokens += sequence->num_prompt_tokens;
-        stats_.cached_prompt_tokens += sequence->num_computed;
+      Sequence& sequence = *waiting_.begin()->second;
+      if (chunk.num_tokens == 0) {
+        if (!TakeFork(sequence)) return;
+      } else {
+        sequence.table = cache_.Admit(sequence.tokens);
+        // More than the scheduler saw, where a sequence admitted just before published more of its prefix; less, where
+        // room for that one was made by evicting some of it.
+        sequence.num_computed = static_cast<int32_t>(sequence.table.blocks.size()) * cache_.block_size();
+        CountPrompt(sequence);
+        Take(sequence, std::min(chunk.num_tokens, sequence.num_tokens() - sequence.num_computed));
       }
-      Take(*sequence, std::min(chunk.num_tokens, sequence->num_tokens() - sequence->num_computed));
-      running_.push_back(std::move(sequence));
+      running_.push_back(std::move(waiting_.begin()->second));
+      waiting_.erase(waiting_.begin());
     }
-    // Where the samples of a prompt were admitted together, they took fewer tokens than planned: there is room for
+    // Where sequences that begin alike were admitted together, they took fewer tokens than planned: there is room for
     // more.
     if (decision.admitted.empty() || waiting_.empty()) return;
     running_views_.clear();
@@ -120,14 +124,28 @@ void EngineCore::BuildWaitingViews(int32_t num_tokens) {
   const int32_t seats = options_.limits.max_num_seqs - static_cast<int32_t>(running_.size());
   int64_t tokens_left = options_.limits.max_batched_tokens - num_tokens;
   int64_t blocks_left = cache_.num_available();
+  uint64_t previous_prompt = 0;
   for (auto it = waiting_.begin(); it != waiting_.end(); ++it) {
-    if (static_cast<int32_t>(waiting_views_.size()) >= seats || tokens_left <= 0 || blocks_left <= 0) return;
+    if (static_cast<int32_t>(waiting_views_.size()) >= seats) return;
     const Sequence& sequence = *it->second;
+    const uint64_t prompt_id = PromptId(sequence);
+    const bool scheduled = whole_prompts_.contains(prompt_id);
+    if (scheduled || (prompt_id != 0 && prompt_id == previous_prompt)) {
+      // It forks or has to wait: the one before it in the queue either comes to the prompt's end or spends the step.
+      blocks_left -= BlocksForFork(sequence.num_tokens(), cache_.block_size());
+      if (blocks_left < 0) return;
+      waiting_views_.push_back(
+          {.num_tokens = sequence.num_tokens(), .prompt_id = prompt_id, .prompt_scheduled = scheduled});
+      continue;
+    }
+    if (tokens_left <= 0 || blocks_left <= 0) return;
+    previous_prompt = prompt_id;
     const KvCache::Prefix prefix = cache_.Match(sequence.tokens);
     const SequenceView view = {.num_tokens = sequence.num_tokens(),
                                .num_computed = prefix.num_blocks * cache_.block_size(),
                                .num_blocks = prefix.num_blocks,
-                               .num_idle_blocks = prefix.num_idle};
+                               .num_idle_blocks = prefix.num_idle,
+                               .prompt_id = prompt_id};
     tokens_left -= view.num_tokens - view.num_computed;
     blocks_left -= BlocksFor(view.num_tokens, cache_.block_size()) - view.num_blocks + view.num_idle_blocks;
     waiting_views_.push_back(view);
@@ -150,7 +168,31 @@ void EngineCore::Take(Sequence& sequence, int32_t num_tokens) {
   const int32_t end = sequence.num_computed + num_tokens;
   cache_.Grow(sequence.table, end);
   cache_.Publish(sequence.table, sequence.tokens, end);
+  const uint64_t prompt_id = PromptId(sequence);
+  if (prompt_id != 0 && end == sequence.num_tokens() && cache_.IsCurrent(sequence.table))
+    whole_prompts_.emplace(prompt_id, static_cast<int32_t>(scheduled_.size()));
   scheduled_.push_back({&sequence, num_tokens});
+}
+
+bool EngineCore::TakeFork(Sequence& sequence) {
+  const auto it = whole_prompts_.find(PromptId(sequence));
+  if (it == whole_prompts_.end()) return false;
+  const Sequence& first = *scheduled_[it->second].sequence;
+  MANTA_CHECK(first.tokens == sequence.tokens);
+  sequence.table = cache_.Fork(first.table, sequence.num_tokens());
+  sequence.num_computed = sequence.num_tokens();
+  CountPrompt(sequence);
+  scheduled_.push_back({&sequence, 0, it->second});
+  return true;
+}
+
+// Of a sequence just admitted, with num_computed tokens that need not be computed.
+void EngineCore::CountPrompt(Sequence& sequence) {
+  if (sequence.was_admitted) return;
+  sequence.was_admitted = true;
+  sequence.completion.cached_prompt_tokens = sequence.num_computed;
+  stats_.prompt_tokens += sequence.num_prompt_tokens;
+  stats_.cached_prompt_tokens += sequence.num_computed;
 }
 
 void EngineCore::Deliver(std::vector<absl::StatusOr<SampledToken>>& drawn) {

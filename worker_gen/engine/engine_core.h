@@ -1,7 +1,9 @@
 // The engine without its thread: sequences, their blocks, and one step at a time.
 //
 // A step asks the scheduler, carries its decision out on the cache, has the runner compute, and hands each new token to
-// its request. Everything happens in the caller's thread and in a fixed order, so that tests can drive it.
+// its request. The samples of one prompt that are admitted together compute it once: the first of them does, the others
+// fork from it, drawing their first token from its logits and going on from a copy of its last block. Everything
+// happens in the caller's thread and in a fixed order, so that tests can drive it.
 //
 // Failure: a step that fails as a whole ends the requests that took part in it, with the runner's error; the others go
 // on. Every request that was added ends exactly once.
@@ -14,6 +16,7 @@
 #include <memory>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "worker_gen/engine/sequence.h"
 #include "worker_gen/kv_cache/kv_cache.h"
 #include "worker_gen/runner/runner.h"
@@ -77,6 +80,10 @@ class EngineCore {
   void BuildWaitingViews(int32_t num_tokens);
   void Preempt(int32_t count);
   void Take(Sequence& sequence, int32_t num_tokens);
+  // Where the sequence with its prompt was not scheduled to the prompt's end, nothing happens and false is returned.
+  bool TakeFork(Sequence& sequence);
+  void CountPrompt(Sequence& sequence);
+  static uint64_t PromptId(const Sequence& s) { return s.num_generated() == 0 ? s.prompt_id : 0; }
   void Deliver(std::vector<absl::StatusOr<SampledToken>>& drawn);
   void Finish(Sequence& sequence, const absl::Status& status);
   static QueueKey KeyOf(const Sequence& sequence) { return {sequence.priority, sequence.id}; }
@@ -92,8 +99,10 @@ class EngineCore {
   struct Scheduled {
     Sequence* sequence;
     int32_t num_tokens;
+    int32_t fork_of = -1;  // in scheduled_
   };
   std::vector<Scheduled> scheduled_;
+  absl::flat_hash_map<uint64_t, int32_t> whole_prompts_;  // prompt_id -> who of scheduled_ comes to its last token
   std::vector<SequenceView> running_views_, waiting_views_;
   std::vector<SequenceChunk> chunks_;
   std::vector<absl::StatusOr<SampledToken>> drawn_;

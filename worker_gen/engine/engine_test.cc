@@ -93,6 +93,37 @@ TEST(EngineTest, RefusesWhatCannotFitWithTheNumbers) {
               HasSubstr("10 blocks of 4"));
 }
 
+TEST(EngineTest, SamplesArriveTogetherAndComputeTheirPromptOnce) {
+  auto runner = std::make_unique<FakeRunner>(64, 4, 1000);
+  const FakeRunner& fake = *runner;
+  EngineOptions options = Options();
+  options.max_queued = 6;
+  Engine engine(options, std::move(runner));
+  std::vector<std::shared_ptr<Waiter>> sinks;
+  std::vector<GenerationRequest> requests;
+  for (uint64_t seed = 0; seed < 8; ++seed) {
+    sinks.push_back(std::make_shared<Waiter>());
+    requests.push_back(Request({1, 2, 3, 4, 5}, seed == 1 ? 1000 : 10, sinks.back()));
+    requests.back().options.seed = seed;
+    if (seed == 1) requests.back().options.stop_strings = {"needs a tokenizer"};
+  }
+  const auto ids = engine.SubmitSamples(std::move(requests));
+  ASSERT_EQ(ids.size(), 8u);
+  for (size_t i = 0; i < ids.size(); ++i) {
+    if (i == 1 || i == 7) {  // each is refused by itself, here and for want of room
+      EXPECT_EQ(ids[i].status().code(),
+                i == 1 ? absl::StatusCode::kFailedPrecondition : absl::StatusCode::kResourceExhausted);
+      continue;
+    }
+    ASSERT_TRUE(ids[i].ok()) << ids[i].status();
+    EXPECT_TRUE(sinks[i]->Wait().ok());
+    EXPECT_EQ(sinks[i]->tokens(), fake.Expected({1, 2, 3, 4, 5}, i, 10));
+  }
+  ASSERT_TRUE(engine.Pause(false).ok());
+  EXPECT_EQ(fake.num_forks, 5);
+  EXPECT_EQ(engine.stats().cached_prompt_tokens, 25u);
+}
+
 TEST(EngineTest, PauseStopsBetweenStepsAndAFullQueueRefuses) {
   Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
   ASSERT_TRUE(engine.Pause(false).ok());

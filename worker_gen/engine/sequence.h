@@ -25,7 +25,8 @@ struct GeneratedToken {
 struct Completion {
   v1::FinishReason reason = v1::FINISH_REASON_UNSPECIFIED;
   int32_t num_prompt_tokens = 0;
-  int32_t cached_prompt_tokens = 0;  // found in the prefix cache when it was first admitted
+  // Not computed when it was first admitted: found in the prefix cache, or all of it, computed for another sample.
+  int32_t cached_prompt_tokens = 0;
   int32_t preemptions = 0;
   std::string stop_string;
 };
@@ -69,6 +70,7 @@ struct Sequence {
   const std::shared_ptr<RequestSink> sink;
   std::vector<int32_t> tokens;  // prompt and what was generated
   const int32_t num_prompt_tokens;
+  uint64_t prompt_id = 0;    // samples that were submitted together, with the same prompt, have the same; 0: none other
   int32_t num_computed = 0;  // of tokens, in the cache
   BlockTable table;
   bool was_admitted = false;

@@ -1,5 +1,7 @@
 #include "worker_gen/kv_cache/kv_cache.h"
 
+#include <algorithm>
+
 #include "common/base/check.h"
 
 namespace manta::gen {
@@ -34,6 +36,18 @@ BlockTable KvCache::Admit(absl::Span<const int32_t> tokens) {
   }
   table.num_published = num_shared;
   return table;
+}
+
+BlockTable KvCache::Fork(const BlockTable& table, int32_t num_tokens) {
+  const int32_t num_shared = num_tokens / block_size_;
+  MANTA_CHECK(IsCurrent(table) && num_tokens <= static_cast<int64_t>(table.blocks.size()) * block_size_);
+  BlockTable fork;
+  fork.generation = table.generation;
+  fork.num_published = std::min(table.num_published, num_shared);
+  fork.blocks.assign(table.blocks.begin(), table.blocks.begin() + num_shared);
+  for (BlockId block : fork.blocks) pool_.Reference(block);
+  Grow(fork, num_tokens);
+  return fork;
 }
 
 void KvCache::Grow(BlockTable& table, int32_t num_tokens) {

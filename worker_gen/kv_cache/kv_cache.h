@@ -2,8 +2,8 @@
 //
 // Storage itself (keys and values) belongs to the runner; this is the book-keeping: BlockPool counts references,
 // PrefixCache knows what full blocks hold. A sequence's first full blocks may be shared with any sequence that begins
-// with the same tokens (the samples of one prompt among them); its last, partly filled block is always its own and
-// computed anew, so nothing that is shared is ever written twice.
+// with the same tokens (the samples of one prompt among them); its last, partly filled block is always its own, so
+// nothing that is shared is ever written twice: computed anew, or for a fork copied.
 //
 // Blocks are made known to the prefix cache (Publish) before the step that computes them, so that sequences of one step
 // share too: in each layer the runner writes the keys and values of the whole step before anybody attends to them.
@@ -47,6 +47,12 @@ class KvCache {
   Prefix Match(absl::Span<const int32_t> tokens) const;
   // A table that begins with that prefix.
   BlockTable Admit(absl::Span<const int32_t> tokens);
+  // A table for another sequence that begins with the first `num_tokens` tokens of this one's, with or without prefix
+  // cache: shares the full blocks and takes a block for the rest, where there is one; enough must be available. The
+  // caller has what the rest holds copied. The table must be current.
+  BlockTable Fork(const BlockTable& table, int32_t num_tokens);
+  // Whether nothing was invalidated since the table's sequence was admitted.
+  bool IsCurrent(const BlockTable& table) const { return table.generation == generation_; }
   // Adds blocks until `num_tokens` tokens have room, evicting idle ones where need be; enough must be available.
   void Grow(BlockTable& table, int32_t num_tokens);
   // Makes the full blocks among the first `num_tokens` tokens known. Where another sequence published the same tokens
@@ -61,7 +67,7 @@ class KvCache {
   void Invalidate();
 
  private:
-  bool Shares(const BlockTable& table) const { return prefix_cache_ && table.generation == generation_; }
+  bool Shares(const BlockTable& table) const { return prefix_cache_ && IsCurrent(table); }
   void Drop(BlockId block);
 
   const int32_t block_size_;

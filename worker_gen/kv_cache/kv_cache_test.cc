@@ -42,6 +42,29 @@ TEST(KvCacheTest, SamplesOfOnePromptShareItsFullBlocks) {
   EXPECT_EQ(cache.Match(prompt).num_idle, 2);
 }
 
+TEST(KvCacheTest, AForkSharesFullBlocksAndHasATailOfItsOwn) {
+  for (const bool prefix_cache : {true, false}) {
+    KvCache cache(10, 4, prefix_cache);
+    const auto prompt = Range(0, 10);
+    BlockTable a = Compute(cache, prompt);
+    BlockTable b = cache.Fork(a, 10), c = cache.Fork(a, 8), d = cache.Fork(a, 3);
+    EXPECT_THAT(b.blocks, testing::ElementsAre(a.blocks[0], a.blocks[1], testing::Ne(a.blocks[2])));
+    EXPECT_THAT(c.blocks, testing::ElementsAre(a.blocks[0], a.blocks[1]));
+    EXPECT_THAT(d.blocks, testing::ElementsAre(testing::Ne(a.blocks[0])));
+    EXPECT_EQ(cache.num_available(), 5);
+    EXPECT_EQ(cache.NumReleasable(b), 1);
+    cache.Release(a);
+    EXPECT_EQ(cache.num_available(), 6);
+    cache.Grow(b, 12);
+    cache.Publish(b, Range(0, 12), 12);
+    EXPECT_EQ(cache.Match(Range(0, 13)).num_blocks, prefix_cache ? 3 : 0);
+    cache.Release(b);
+    cache.Release(c);
+    cache.Release(d);
+    EXPECT_EQ(cache.num_available(), 10);
+  }
+}
+
 TEST(KvCacheTest, LeavesTheLastTokenToCompute) {
   KvCache cache(10, 4, true);
   BlockTable a = Compute(cache, Range(0, 8));
@@ -116,7 +139,7 @@ TEST(KvCacheTest, WithoutPrefixCacheNothingIsShared) {
 
 // The reference: for every block, the tokens from the sequence's first to the block's last that were written under it.
 // Whatever the cache does, a sequence must find in its blocks exactly its own prefix, and count must agree.
-void RunAgainstReference(uint64_t seed) {
+void RunAgainstReference(uint64_t seed, int& forks) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   RandomStream random(seed);
   const int32_t block_size = 1 + static_cast<int32_t>(random.NextBelow(4));
@@ -200,6 +223,22 @@ void RunAgainstReference(uint64_t seed) {
       const int32_t needed =
           (s.computed + more + block_size - 1) / block_size - static_cast<int32_t>(s.table.blocks.size());
       if (needed <= cache.num_available()) compute(s, s.computed + more);
+    } else if (action < 17 && !live.empty()) {  // forks, from any of its tokens on
+      const Sequence& s = live[random.NextBelow(live.size())];
+      ASSERT_EQ(cache.IsCurrent(s.table), s.era == era);
+      const int32_t length = 1 + static_cast<int32_t>(random.NextBelow(s.computed));
+      const int32_t tail = length % block_size == 0 ? 0 : 1;
+      if (s.era != era || tail > cache.num_available()) continue;
+      const int32_t before = cache.num_available();
+      Sequence fork;
+      fork.era = era;
+      fork.tokens.assign(s.tokens.begin(), s.tokens.begin() + length);
+      fork.table = cache.Fork(s.table, length);
+      fork.computed = length;
+      ASSERT_EQ(cache.num_available(), before - tail);
+      if (tail == 1) content[fork.table.blocks.back()] = content[s.table.blocks[length / block_size]];
+      live.push_back(std::move(fork));
+      ++forks;
     } else if (action < 19 && !live.empty()) {  // ends
       const size_t i = random.NextBelow(live.size());
       cache.Release(live[i].table);
@@ -215,7 +254,9 @@ void RunAgainstReference(uint64_t seed) {
 }
 
 TEST(KvCacheTest, AgreesWithTheReferenceModel) {
-  for (uint64_t seed = 0; seed < 300 && !HasFatalFailure(); ++seed) RunAgainstReference(seed);
+  int forks = 0;
+  for (uint64_t seed = 0; seed < 300 && !HasFatalFailure(); ++seed) RunAgainstReference(seed, forks);
+  EXPECT_GT(forks, 2000);
 }
 
 }  // namespace

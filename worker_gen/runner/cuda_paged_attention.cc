@@ -84,4 +84,19 @@ at::Tensor CudaPagedAttention::Attend(const model::AttentionSpec& spec, const at
   return out;
 }
 
+void CudaPagedAttention::CopyBlocks(absl::Span<const BlockCopy> copies) {
+  constexpr size_t kMost = 64;  // at once: they pass through a tensor of their size
+  for (size_t first = 0; first < copies.size(); first += kMost) {
+    const absl::Span<const BlockCopy> some = copies.subspan(first, kMost);
+    const int64_t count = static_cast<int64_t>(some.size());
+    at::Tensor indices = at::empty({2, count}, at::kLong);
+    for (int64_t i = 0; i < count; ++i) {
+      indices.data_ptr<int64_t>()[i] = some[i].from;
+      indices.data_ptr<int64_t>()[count + i] = some[i].to;
+    }
+    indices = indices.to(cache_.device());
+    cache_.index_copy_(2, indices.select(0, 1), cache_.index_select(2, indices.select(0, 0)));
+  }
+}
+
 }  // namespace manta::gen

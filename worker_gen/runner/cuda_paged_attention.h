@@ -23,6 +23,8 @@ class CudaPagedAttention : public StepAttention {
   at::Tensor Attend(const model::AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) override;
 
+  void CopyBlocks(absl::Span<const BlockCopy> copies) override;
+
  private:
   const cuda::Api* const api_;
   const int32_t block_size_;

@@ -8,13 +8,14 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "common/cuda/api.h"
+#include "worker_gen/runner/draw.h"
 #include "worker_gen/runner/runner.h"
 
 namespace manta::gen {
 
-// logits: [rows, vocab] float32 on the GPU; row r is of chunks[sampled[r]], whose place in `drawn` is filled. Rows with
-// banned tokens are drawn on the CPU. May throw c10::Error.
+// logits: [rows, vocab] float32 on the GPU, the step's rows from that of the first of `draws` to that of the last. The
+// places in `drawn` of their chunks are filled. What has banned tokens is drawn on the CPU. May throw c10::Error.
 absl::Status SampleOnGpu(const cuda::Api& api, const at::Tensor& logits, absl::Span<const SequenceChunk> chunks,
-                         absl::Span<const int32_t> sampled, absl::Span<absl::StatusOr<SampledToken>> drawn);
+                         absl::Span<const Draw> draws, absl::Span<absl::StatusOr<SampledToken>> drawn);
 
 }  // namespace manta::gen

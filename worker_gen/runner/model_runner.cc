@@ -18,7 +18,7 @@ namespace manta::gen {
 namespace {
 
 // Rows of logits held at once: 64 MiB of them at most (1 GiB on a GPU), but always some.
-int64_t RowsAtOnce(int64_t vocab_size, bool gpu) {
+size_t RowsAtOnce(int64_t vocab_size, bool gpu) {
   return std::max<int64_t>((int64_t{16} << (gpu ? 24 : 20)) / vocab_size, 16);
 }
 
@@ -56,7 +56,9 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
   tokens_.clear();
   positions_.clear();
   rows_.clear();
-  sampled_.clear();
+  draws_.clear();
+  copies_.clear();
+  row_of_chunk_.assign(chunks.size(), -1);
   for (size_t c = 0; c < chunks.size(); ++c) {
     const SequenceChunk& chunk = chunks[c];
     for (size_t i = 0; i < chunk.tokens.size(); ++i) {
@@ -64,9 +66,19 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
       positions_.push_back(chunk.num_computed + static_cast<int64_t>(i));
     }
     if (chunk.options == nullptr) continue;
-    rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
-    sampled_.push_back(static_cast<int32_t>(c));
+    if (chunk.fork_of >= 0) {
+      const size_t last = chunk.blocks.size() - 1;
+      const int32_t from = chunks[chunk.fork_of].blocks[last];
+      if (from != chunk.blocks[last]) copies_.push_back({from, chunk.blocks[last]});
+      row_of_chunk_[c] = row_of_chunk_[chunk.fork_of];
+    } else {
+      row_of_chunk_[c] = static_cast<int64_t>(rows_.size());
+      rows_.push_back(static_cast<int64_t>(tokens_.size()) - 1);
+    }
+    draws_.push_back({row_of_chunk_[c], static_cast<int32_t>(c)});
   }
+  std::sort(draws_.begin(), draws_.end(),
+            [](const Draw& a, const Draw& b) { return a.row != b.row ? a.row < b.row : a.chunk < b.chunk; });
   const at::Device device = parameters_.device();
   if (device.is_cuda()) MANTA_RETURN_IF_ERROR(cuda::Loaded()->set_device(device.index()));
   at::Tensor hidden;
@@ -74,6 +86,7 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
     attention_->SetChunks(chunks);
     MANTA_ASSIGN_OR_RETURN(
         hidden, model::Forward(parameters_, Borrow(tokens_).to(device), Borrow(positions_).to(device), *attention_));
+    if (!copies_.empty()) attention_->CopyBlocks(copies_);
     return absl::OkStatus();
   }));
   if (rows_.empty()) return absl::OkStatus();
@@ -83,28 +96,29 @@ absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Spa
   });
 }
 
-// hidden: [sampled_.size(), hidden]
+// hidden: [rows_.size(), hidden]
 absl::Status ModelRunner::Sample(const at::Tensor& hidden, absl::Span<const SequenceChunk> chunks,
                                  absl::Span<absl::StatusOr<SampledToken>> drawn) {
-  const int64_t num_rows = hidden.size(0), vocab = parameters_.config().vocab_size;
+  const int64_t vocab = parameters_.config().vocab_size;
   const bool gpu = hidden.is_cuda();
-  const int64_t most = RowsAtOnce(vocab, gpu);
-  for (int64_t first = 0; first < num_rows; first += most) {
-    const int64_t count = std::min(most, num_rows - first);
-    MANTA_ASSIGN_OR_RETURN(const at::Tensor logits, model::Logits(parameters_, hidden.narrow(0, first, count)));
+  const size_t most = RowsAtOnce(vocab, gpu);
+  for (size_t first = 0; first < draws_.size(); first += most) {  // so many draws have no more rows
+    const absl::Span<const Draw> draws = absl::MakeConstSpan(draws_).subspan(first, most);
+    const int64_t first_row = draws.front().row;
+    MANTA_ASSIGN_OR_RETURN(const at::Tensor logits,
+                           model::Logits(parameters_, hidden.narrow(0, first_row, draws.back().row + 1 - first_row)));
     if (gpu) {
-      MANTA_RETURN_IF_ERROR(
-          SampleOnGpu(*cuda::Loaded(), logits, chunks, absl::MakeConstSpan(sampled_).subspan(first, count), drawn));
+      MANTA_RETURN_IF_ERROR(SampleOnGpu(*cuda::Loaded(), logits, chunks, draws, drawn));
       continue;
     }
     const float* data = logits.const_data_ptr<float>();
+    const int64_t count = static_cast<int64_t>(draws.size());
     kernels::ParallelFor(count, kElementsWorthAThread / vocab + 1, [&](int64_t begin, int64_t end) {
       thread_local Sampler sampler;
-      for (int64_t r = begin; r < end; ++r) {
-        const int32_t c = sampled_[first + r];
-        const SequenceChunk& chunk = chunks[c];
-        drawn[c] =
-            sampler.Sample(absl::MakeConstSpan(data + r * vocab, vocab), *chunk.options, chunk.position, chunk.banned);
+      for (int64_t i = begin; i < end; ++i) {
+        const SequenceChunk& chunk = chunks[draws[i].chunk];
+        const auto row = absl::MakeConstSpan(data + (draws[i].row - first_row) * vocab, vocab);
+        drawn[draws[i].chunk] = sampler.Sample(row, *chunk.options, chunk.position, chunk.banned);
       }
     });
   }

@@ -2,7 +2,7 @@
 //
 // Storage is [num_layers, 2 (keys, values), num_blocks, block_size, num_kv_heads, head_dim]; pages that were never
 // written cost no memory. On the CPU in float32 what a sequence gets does not depend, by a bit, on what else is in the
-// step, on how its tokens were split over steps, or on which blocks it shares.
+// step, on how its tokens were split over steps, on which blocks it shares, or on whether it is a fork.
 //
 // Not thread-safe: the engine's thread calls Step; weights are replaced between steps.
 #pragma once
@@ -13,6 +13,7 @@
 
 #include "absl/status/statusor.h"
 #include "common/model/parameters.h"
+#include "worker_gen/runner/draw.h"
 #include "worker_gen/runner/runner.h"
 #include "worker_gen/runner/step_attention.h"
 
@@ -20,7 +21,8 @@ namespace manta::gen {
 
 class ModelRunner : public Runner {
  public:
-  // Packs the parameters' matrices for inference. The cache lies where the parameters do, in their type. RESOURCE_EXHAUSTED where the cache does not fit in memory.
+  // Packs the parameters' matrices for inference. The cache lies where the parameters do, in their type.
+  // RESOURCE_EXHAUSTED where the cache does not fit in memory.
   static absl::StatusOr<std::unique_ptr<ModelRunner>> Create(model::Parameters parameters, int32_t num_blocks,
                                                              int32_t block_size);
 
@@ -43,8 +45,10 @@ class ModelRunner : public Runner {
   model::Parameters parameters_;
   std::unique_ptr<StepAttention> attention_;
   // Of the step being made; members so that their storage is reused.
-  std::vector<int64_t> tokens_, positions_, rows_;
-  std::vector<int32_t> sampled_;  // chunks of which a token is drawn, in the order of rows_
+  std::vector<int64_t> tokens_, positions_;
+  std::vector<int64_t> rows_, row_of_chunk_;  // rows_: of tokens_, those whose logits are wanted; chunks -> rows_
+  std::vector<Draw> draws_;
+  std::vector<BlockCopy> copies_;
 };
 
 }  // namespace manta::gen

@@ -1,5 +1,6 @@
 #include "worker_gen/runner/paged_attention.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include "common/kernels/parallel.h"
@@ -10,6 +11,7 @@ namespace {
 
 // Fewer are done before a second thread has woken up.
 constexpr int64_t kTokensWorthAThread = 8;
+constexpr int64_t kFloatsWorthAThread = 1 << 16;
 
 }  // namespace
 
@@ -58,6 +60,20 @@ at::Tensor PagedAttention::Attend(const model::AttentionSpec& spec, const at::Te
     }
   });
   return out;
+}
+
+void PagedAttention::CopyBlocks(absl::Span<const BlockCopy> copies) {
+  const int64_t planes = cache_.size(0) * cache_.size(1), block = cache_.stride(2);
+  float* data = cache_.data_ptr<float>();
+  const int64_t grain = std::max<int64_t>(kFloatsWorthAThread / (planes * block), 1);
+  kernels::ParallelFor(static_cast<int64_t>(copies.size()), grain, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i) {
+      for (int64_t plane = 0; plane < planes; ++plane) {  // the keys or the values of a layer
+        float* first = data + plane * cache_.stride(1);
+        std::memcpy(first + copies[i].to * block, first + copies[i].from * block, block * sizeof(float));
+      }
+    }
+  });
 }
 
 }  // namespace manta::gen

@@ -24,6 +24,8 @@ class PagedAttention : public StepAttention {
   at::Tensor Attend(const model::AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                     const at::Tensor& v) override;
 
+  void CopyBlocks(absl::Span<const BlockCopy> copies) override;
+
  private:
   const int32_t block_size_;
   at::Tensor cache_;  // [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "absl/container/flat_hash_set.h"
+
 namespace manta::gen {
 namespace {
 
@@ -12,7 +14,15 @@ struct Budget {
   int64_t blocks;
 };
 
-void ScheduleRunning(const State& state, Budget& budget, Decision& decision) {
+// Of the prompts that this step computes to the last token.
+using PromptIds = absl::flat_hash_set<uint64_t>;
+
+void NotePrompt(const SequenceView& sequence, int32_t num_tokens, PromptIds& whole) {
+  if (sequence.prompt_id != 0 && sequence.num_computed + num_tokens == sequence.num_tokens)
+    whole.insert(sequence.prompt_id);
+}
+
+void ScheduleRunning(const State& state, Budget& budget, PromptIds& whole, Decision& decision) {
   int32_t end = static_cast<int32_t>(state.running.size());  // everything from here on is preempted
   for (int32_t i = 0; i < end && budget.tokens > 0 && budget.seqs > 0; ++i) {
     const SequenceView& sequence = state.running[i];
@@ -29,13 +39,23 @@ void ScheduleRunning(const State& state, Budget& budget, Decision& decision) {
     budget.tokens -= num_tokens;
     budget.seqs -= 1;
     decision.running.push_back({i, num_tokens});
+    NotePrompt(sequence, num_tokens, whole);
   }
 }
 
-void Admit(const State& state, Budget& budget, Decision& decision) {
+void Admit(const State& state, Budget& budget, PromptIds& whole, Decision& decision) {
   for (int32_t i = 0; i < static_cast<int32_t>(state.waiting.size()); ++i) {
-    if (budget.tokens <= 0 || budget.seqs <= 0) return;
+    if (budget.seqs <= 0) return;
     const SequenceView& sequence = state.waiting[i];
+    if (sequence.prompt_scheduled || whole.contains(sequence.prompt_id)) {
+      const int32_t needed = BlocksForFork(sequence.num_tokens, state.limits.block_size);
+      if (needed > budget.blocks) return;
+      budget.blocks -= needed;
+      budget.seqs -= 1;
+      decision.admitted.push_back({i, 0});
+      continue;
+    }
+    if (budget.tokens <= 0) return;
     // All that it knows must fit, though a chunk of it may be all that is computed now: a sequence admitted only to be
     // preempted half-way through its prompt would have been computed for nothing.
     const int64_t needed =
@@ -46,6 +66,7 @@ void Admit(const State& state, Budget& budget, Decision& decision) {
     budget.tokens -= num_tokens;
     budget.seqs -= 1;
     decision.admitted.push_back({i, num_tokens});
+    NotePrompt(sequence, num_tokens, whole);
   }
 }
 
@@ -55,7 +76,8 @@ Decision Schedule(const State& state) {
   Decision decision;
   Budget budget{state.limits.max_num_seqs - state.num_scheduled_seqs,
                 state.limits.max_batched_tokens - state.num_scheduled_tokens, state.num_free_blocks};
-  ScheduleRunning(state, budget, decision);
+  PromptIds whole;
+  ScheduleRunning(state, budget, whole, decision);
   if (!decision.preempted.empty()) return decision;
   // Running sequences that a spent budget left out keep their seat, and whoever is half-way through its prompt the
   // blocks for the rest of it.
@@ -64,7 +86,7 @@ Decision Schedule(const State& state) {
   for (const SequenceView& sequence : state.running) {
     budget.blocks -= std::max(BlocksFor(sequence.num_tokens, state.limits.block_size) - sequence.num_blocks, 0);
   }
-  Admit(state, budget, decision);
+  Admit(state, budget, whole, decision);
   return decision;
 }
 

@@ -7,6 +7,9 @@
 // the queue. When blocks run out, the sequence admitted last gives up its own and is recomputed later (last in, first
 // out).
 //
+// The samples of one prompt compute it once: where one of them is scheduled up to the prompt's end, those of them that
+// are next in the queue fork from it. They get a seat and a block for their own tail, but no tokens to compute.
+//
 // Schedule is a pure function: it touches neither clock nor cache, so that it can be tested with any state whatever.
 // The engine carries the decision out. Thread-safe; nothing is owned.
 #pragma once
@@ -25,6 +28,9 @@ struct SequenceView {
   int32_t num_blocks = 0;             // held (running), or found in the prefix cache (waiting)
   int32_t num_releasable_blocks = 0;  // running: blocks that nobody else holds, free once it is preempted
   int32_t num_idle_blocks = 0;  // waiting: of the blocks found, those that nobody holds and that count as free now
+  // Sequences with the same number have the same tokens now and may share what is computed for them; 0: like no other.
+  uint64_t prompt_id = 0;
+  bool prompt_scheduled = false;  // waiting: an earlier call for this step scheduled its prompt to the last token
 };
 
 struct Limits {
@@ -43,8 +49,10 @@ struct State {
 };
 
 struct ScheduledChunk {
-  int32_t index = 0;       // into State.running or State.waiting
-  int32_t num_tokens = 0;  // to compute, from num_computed on; at least 1
+  int32_t index = 0;  // into State.running or State.waiting
+  // To compute, from num_computed on; at least 1. 0, of an admitted one: it forks from the sequence with its prompt_id
+  // that this step computes to the last token, which is running or admitted before it.
+  int32_t num_tokens = 0;
 };
 
 struct Decision {
@@ -58,6 +66,11 @@ struct Decision {
 // sequence is there and the first in line fits into the cache on its own, something is scheduled or the step after it
 // will.
 Decision Schedule(const State& state);
+
+// Blocks that a fork of `num_tokens` tokens does not share: the last one, where tokens of its own will come into it.
+inline int32_t BlocksForFork(int32_t num_tokens, int32_t block_size) {
+  return num_tokens % block_size == 0 ? 0 : 1;
+}
 
 // Blocks that `num_tokens` tokens fill, the last perhaps in part.
 inline int32_t BlocksFor(int32_t num_tokens, int32_t block_size) {

@@ -1,7 +1,8 @@
 #include "worker_gen/scheduler/scheduler.h"
 
+#include <algorithm>
 #include <deque>
-#include <numeric>
+#include <map>
 
 #include "common/base/random.h"
 #include "gmock/gmock.h"
@@ -80,14 +81,81 @@ TEST(SchedulerTest, ASecondCallFillsWhatTheFirstLeft) {
   EXPECT_THAT(Pairs(decision.admitted), ElementsAre(std::pair(0, 8)));  // one seat was left
 }
 
+TEST(SchedulerTest, SamplesForkFromTheOneThatComesToThePromptsEnd) {
+  const SequenceView sample = {.num_tokens = 6, .prompt_id = 7};
+  const std::vector<SequenceView> waiting = {sample, sample, sample, {.num_tokens = 4}, sample};
+  State state{.waiting = waiting, .num_free_blocks = 4};
+  state.limits = {.max_num_seqs = 8, .max_batched_tokens = 6, .block_size = 4};
+  // Two blocks for the first and one for each fork; the budget is spent by then, and nobody overtakes.
+  EXPECT_THAT(Pairs(Schedule(state).admitted), ElementsAre(std::pair(0, 6), std::pair(1, 0), std::pair(2, 0)));
+  state.num_free_blocks = 3;
+  EXPECT_THAT(Pairs(Schedule(state).admitted), ElementsAre(std::pair(0, 6), std::pair(1, 0)));
+  state.num_free_blocks = 100;
+  state.limits.max_num_seqs = 2;
+  EXPECT_THAT(Pairs(Schedule(state).admitted), ElementsAre(std::pair(0, 6), std::pair(1, 0)));
+  state.limits.max_num_seqs = 8;
+  state.limits.max_batched_tokens = 5;  // the first does not come to the end
+  EXPECT_THAT(Pairs(Schedule(state).admitted), ElementsAre(std::pair(0, 5)));
+  state.limits.max_batched_tokens = 64;
+  EXPECT_THAT(Pairs(Schedule(state).admitted),
+              ElementsAre(std::pair(0, 6), std::pair(1, 0), std::pair(2, 0), std::pair(3, 4), std::pair(4, 0)));
+}
+
+TEST(SchedulerTest, SamplesForkFromARunningOneAndFromAnEarlierCalls) {
+  const std::vector<SequenceView> running = {{.num_tokens = 8, .num_computed = 4, .num_blocks = 1, .prompt_id = 7}};
+  const std::vector<SequenceView> waiting = {{.num_tokens = 8, .prompt_id = 7},
+                                             {.num_tokens = 5, .prompt_id = 9, .prompt_scheduled = true},
+                                             {.num_tokens = 5, .prompt_id = 9}};
+  State state{.running = running, .waiting = waiting, .num_free_blocks = 2};
+  state.limits = {.max_num_seqs = 8, .max_batched_tokens = 4, .block_size = 4};
+  const Decision decision = Schedule(state);
+  EXPECT_THAT(Pairs(decision.running), ElementsAre(std::pair(0, 4)));
+  EXPECT_THAT(Pairs(decision.admitted), ElementsAre(std::pair(0, 0), std::pair(1, 0)));
+}
+
 // Drives whole workloads through Schedule with a plain model of the cache, checking the promises of the header at each
 // step and that every sequence ends.
 struct Live {
   int prompt, target;  // tokens it has at the end
-  int tokens, computed = 0, blocks = 0;
+  int tokens, computed = 0;
+  uint64_t prompt_id = 0;
+  std::vector<int> table = {};
+
+  int blocks() const { return static_cast<int>(table.size()); }
+  uint64_t PromptId() const { return tokens == prompt ? prompt_id : 0; }
 };
 
-void RunWorkload(uint64_t seed) {
+// Blocks with counts of their holders.
+class Blocks {
+ public:
+  explicit Blocks(int count) : holders_(count) {}
+  int num_free() const { return static_cast<int>(std::count(holders_.begin(), holders_.end(), 0)); }
+  int NumReleasable(const Live& s) const {
+    return static_cast<int>(
+        std::count_if(s.table.begin(), s.table.end(), [&](int block) { return holders_[block] == 1; }));
+  }
+  void Grow(Live& s, int blocks) {
+    while (s.blocks() < blocks) {
+      const auto free = std::find(holders_.begin(), holders_.end(), 0);
+      ASSERT_NE(free, holders_.end());
+      s.table.push_back(static_cast<int>(free - holders_.begin()));
+      ++*free;
+    }
+  }
+  void Share(Live& s, const Live& from, int blocks) {
+    s.table.assign(from.table.begin(), from.table.begin() + blocks);
+    for (int block : s.table) ++holders_[block];
+  }
+  void Release(Live& s) {
+    for (int block : s.table) --holders_[block];
+    s.table.clear();
+  }
+
+ private:
+  std::vector<int> holders_;
+};
+
+void RunWorkload(uint64_t seed, int& forks) {
   SCOPED_TRACE(testing::Message() << "seed " << seed);
   RandomStream random(seed);
   Limits limits{.max_num_seqs = static_cast<int32_t>(1 + random.NextBelow(8)),
@@ -101,16 +169,22 @@ void RunWorkload(uint64_t seed) {
   for (int i = 0; i < num_sequences; ++i) {
     const int target = 2 + static_cast<int>(random.NextBelow(capacity - 1));
     const int prompt = 1 + static_cast<int>(random.NextBelow(target - 1));
-    waiting.push_back({prompt, target, prompt});
+    waiting.push_back({prompt, target, prompt, 0, static_cast<uint64_t>(i + 1)});
+    while (i + 1 < num_sequences && random.NextBelow(2) == 0) {  // samples of the same prompt
+      waiting.push_back(waiting.back());
+      ++i;
+    }
   }
-  int free_blocks = num_blocks, finished = 0, idle_steps = 0;
+  Blocks blocks(num_blocks);
+  int finished = 0, idle_steps = 0;
   for (int step = 0; finished < num_sequences; ++step) {
     ASSERT_LT(step, 100000) << "no end in sight";
     std::vector<SequenceView> running_views, waiting_views;
-    for (const Live& s : running) running_views.push_back({s.tokens, s.computed, s.blocks, s.blocks, 0});
-    for (const Live& s : waiting) waiting_views.push_back({.num_tokens = s.tokens});
+    for (const Live& s : running)
+      running_views.push_back({s.tokens, s.computed, s.blocks(), blocks.NumReleasable(s), 0, s.PromptId()});
+    for (const Live& s : waiting) waiting_views.push_back({.num_tokens = s.tokens, .prompt_id = s.PromptId()});
     const State state{
-        .running = running_views, .waiting = waiting_views, .num_free_blocks = free_blocks, .limits = limits};
+        .running = running_views, .waiting = waiting_views, .num_free_blocks = blocks.num_free(), .limits = limits};
     const Decision decision = Schedule(state);
 
     ASSERT_TRUE(decision.preempted.empty() || decision.admitted.empty());
@@ -118,25 +192,32 @@ void RunWorkload(uint64_t seed) {
     for (int index : decision.preempted) {
       ASSERT_EQ(index, first_preempted - 1) << "last in, first out";
       first_preempted = index;
-      free_blocks += running[index].blocks;
+      blocks.Release(running[index]);
     }
     int num_tokens = 0;
+    std::map<uint64_t, Live> whole;  // by prompt, as it was before it got its next token
     auto apply = [&](Live& s, int tokens) {
-      ASSERT_GE(tokens, 1);
+      if (tokens == 0) {
+        ASSERT_TRUE(whole.contains(s.PromptId())) << "nobody to fork from";
+        blocks.Share(s, whole[s.PromptId()], s.tokens / limits.block_size);
+        s.computed = s.tokens;
+        ++forks;
+      }
       ASSERT_LE(s.computed + tokens, s.tokens);
       num_tokens += tokens;
       s.computed += tokens;
-      const int blocks = BlocksFor(s.computed, limits.block_size);
-      free_blocks -= blocks - s.blocks;
-      s.blocks = blocks;
-      if (s.computed == s.tokens) s.tokens += 1;  // sampled
+      ASSERT_NO_FATAL_FAILURE(blocks.Grow(s, BlocksFor(s.computed, limits.block_size)));
+      if (s.computed < s.tokens) return;
+      if (s.PromptId() != 0) whole.emplace(s.PromptId(), s);
+      s.tokens += 1;  // sampled
     };
     int previous = -1;
     for (const auto& chunk : decision.running) {
       ASSERT_GT(chunk.index, previous);
       previous = chunk.index;
       ASSERT_LT(chunk.index, first_preempted);
-      apply(running[chunk.index], chunk.num_tokens);
+      ASSERT_GE(chunk.num_tokens, 1);
+      ASSERT_NO_FATAL_FAILURE(apply(running[chunk.index], chunk.num_tokens));
     }
     // Whoever stays is only left out because the tokens or seats were spent.
     if (static_cast<int>(decision.running.size()) < first_preempted) {
@@ -145,7 +226,7 @@ void RunWorkload(uint64_t seed) {
     }
     for (int i = static_cast<int>(running.size()) - 1; i >= first_preempted; --i) {
       Live back = running[i];
-      back.computed = back.blocks = 0;
+      back.computed = 0;
       waiting.push_front(back);
     }
     running.resize(first_preempted);
@@ -153,16 +234,15 @@ void RunWorkload(uint64_t seed) {
       ASSERT_EQ(decision.admitted[i].index, static_cast<int>(i));
       running.push_back(waiting.front());
       waiting.pop_front();
-      apply(running.back(), decision.admitted[i].num_tokens);
+      ASSERT_NO_FATAL_FAILURE(apply(running.back(), decision.admitted[i].num_tokens));
     }
     ASSERT_LE(num_tokens, limits.max_batched_tokens);
     ASSERT_LE(static_cast<int>(running.size()), limits.max_num_seqs);
-    ASSERT_GE(free_blocks, 0);
     idle_steps = num_tokens == 0 ? idle_steps + 1 : 0;
     ASSERT_LE(idle_steps, 1) << "two steps in a row did nothing";
     for (size_t i = 0; i < running.size();) {
       if (running[i].tokens >= running[i].target) {
-        free_blocks += running[i].blocks;
+        blocks.Release(running[i]);
         running.erase(running.begin() + static_cast<int64_t>(i));
         ++finished;
       } else {
@@ -170,11 +250,13 @@ void RunWorkload(uint64_t seed) {
       }
     }
   }
-  EXPECT_EQ(free_blocks, num_blocks);
+  EXPECT_EQ(blocks.num_free(), num_blocks);
 }
 
 TEST(SchedulerTest, RandomWorkloadsKeepEveryPromise) {
-  for (uint64_t seed = 0; seed < 500 && !HasFatalFailure(); ++seed) RunWorkload(seed);
+  int forks = 0;
+  for (uint64_t seed = 0; seed < 500 && !HasFatalFailure(); ++seed) RunWorkload(seed, forks);
+  EXPECT_GT(forks, 500);
 }
 
 }  // namespace

@@ -56,23 +56,27 @@ absl::Status GeneratorService::Submit(const v1::GenerateRequest& request,
   const int samples = std::max(request.seeds_size(), 1);
   auto call = std::make_shared<GenerateCall>(writer, request.stream(), samples);
   call->several = request.seeds_size() > 0;
-  std::vector<uint64_t> ids;
+  std::vector<GenerationRequest> generations;
+  std::vector<std::shared_ptr<RequestSink>> sinks;
   for (int sample = 0; sample < samples; ++sample) {
     v1::SamplingParams sampling = request.sampling();
     if (call->several) sampling.set_seed(request.seeds(sample));
-    GenerationRequest generation;
+    GenerationRequest& generation = generations.emplace_back();
     generation.prompt = prompt;
     MANTA_ASSIGN_OR_RETURN(generation.options, SamplingOptions::FromProto(sampling));
     MANTA_ASSIGN_OR_RETURN(generation.text, loaded->MakeTextStream(generation.options));
     generation.priority = request.priority();
-    generation.sink = std::make_shared<GenerateStream>(call, sample);
-    const std::shared_ptr<RequestSink> sink = generation.sink;
-    absl::StatusOr<uint64_t> id = loaded->engine().Submit(std::move(generation));
+    generation.sink = sinks.emplace_back(std::make_shared<GenerateStream>(call, sample));
+  }
+  std::vector<uint64_t> ids;
+  const auto results = loaded->engine().SubmitSamples(std::move(generations));
+  for (int sample = 0; sample < samples; ++sample) {
+    const absl::StatusOr<uint64_t>& id = results[sample];
     if (!id.ok() && !call->several) return id.status();
     if (id.ok()) {
       ids.push_back(*id);
     } else {
-      sink->OnFinish(id.status(), {});  // it never reached the engine
+      sinks[sample]->OnFinish(id.status(), {});  // it never reached the engine
     }
   }
   std::weak_ptr<LoadedGenerator> weak = loaded;

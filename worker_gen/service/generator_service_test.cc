@@ -211,6 +211,23 @@ TEST_F(GeneratorServiceTest, SeveralSamplesOfAPromptAreWhatTheyAreAlone) {
   EXPECT_TRUE(reader->Finish().ok());
 }
 
+TEST_F(GeneratorServiceTest, SeveralSamplesOfAPromptComputeItOnce) {
+  ASSERT_TRUE(Configure([](auto& r) { r.set_prefix_cache(false); }).ok());
+  v1::GenerateRequest request = Request({1, 2, 3, 4, 5}, 6);
+  for (uint64_t seed = 0; seed < 16; ++seed) request.add_seeds(seed);
+  grpc::ClientContext context;
+  SetDeadline(context);
+  auto reader = stub_->Generate(&context, request);
+  v1::GenerateChunk chunk;
+  int32_t cached = 0;
+  while (reader->Read(&chunk)) cached += chunk.cached_prompt_tokens();
+  EXPECT_TRUE(reader->Finish().ok());
+  EXPECT_EQ(cached, 15 * 5);
+  WaitForGeneratedTokens(16 * 6);
+  EXPECT_EQ(Stats().prompt_tokens(), 16u * 5);
+  EXPECT_EQ(Stats().cached_prompt_tokens(), 15u * 5);
+}
+
 TEST_F(GeneratorServiceTest, EachOfSeveralSamplesFailsByItself) {
   ASSERT_TRUE(Configure().ok());
   v1::GenerateRequest request = Request(std::vector<int32_t>(5000, 1), 6);  // longer than the model allows
