@@ -227,9 +227,9 @@ TEST(AttentionTest, AgreesWithDouble) {
       const Floats q = Random(tokens * 4 * dim, 15), k = Random(tokens * 2 * dim, 16), v = Random(tokens * 2 * dim, 17);
       const Floats d_out = Random(tokens * 4 * dim, 18);
       Floats out(q.size(), NAN), lse(tokens * 4), grads(q.size() + 2 * k.size(), NAN);
-      AttentionForward(s, cu.data(), 4, q.data(), k.data(), v.data(), out.data(), lse.data());
+      AttentionForward(s, {4, cu.data()}, q.data(), k.data(), v.data(), out.data(), lse.data());
       EXPECT_LE(MaxDiff(out, ReferenceAttention(s, cu, q, k, v, nullptr)), 5e-6) << dim << " " << window;
-      AttentionBackward(s, cu.data(), 4, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(),
+      AttentionBackward(s, {4, cu.data()}, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(),
                         grads.data(), grads.data() + q.size(), grads.data() + q.size() + k.size());
       EXPECT_LE(MaxDiff(grads, ReferenceAttention(s, cu, q, k, v, &d_out)), 3e-5) << dim << " " << window;
     }
@@ -241,14 +241,80 @@ TEST(AttentionTest, SequencesDoNotDependOnTheirNeighbours) {
   const std::vector<int64_t> cu = {0, 9, 60, 77};
   const Floats q = Random(77 * 96, 19), k = Random(77 * 48, 20), v = Random(77 * 48, 21);
   Floats all(77 * 96), alone(77 * 96);
-  AttentionForward(s, cu.data(), 3, q.data(), k.data(), v.data(), all.data(), nullptr);
+  AttentionForward(s, {3, cu.data()}, q.data(), k.data(), v.data(), all.data(), nullptr);
   for (int seq = 0; seq < 3; ++seq) {
     // Shorter sequences too: the first queries do not see what follows.
     for (const int64_t length : {cu[seq + 1] - cu[seq], int64_t{5}}) {
       const int64_t own[] = {0, length}, at = cu[seq];
-      AttentionForward(s, own, 1, q.data() + at * 96, k.data() + at * 48, v.data() + at * 48, alone.data(), nullptr);
+      AttentionForward(s, {1, own}, q.data() + at * 96, k.data() + at * 48, v.data() + at * 48, alone.data(), nullptr);
       EXPECT_TRUE(SameBits(alone.data(), all.data() + at * 96, length * 96));
     }
+  }
+}
+
+// Three trees: one whose branches share rows in pieces, one that goes on where the sequence before it ended, one alone.
+TEST(AttentionTest, PrefixesAreAsIfTheyWereCopied) {
+  const std::vector<int64_t> cu = {0, 30, 33, 40, 41, 60, 71, 76};
+  const std::vector<std::vector<int64_t>> prefixes = {{}, {0, 1, 2, 3, 4}, {0, 1, 2, 3, 4, 30, 31}, {0, 1}, {}, {}, {}};
+  std::vector<std::vector<int64_t>> paths = prefixes;
+  for (int64_t row = 41; row < 60; ++row) paths[5].push_back(row);
+  std::vector<int64_t> cu_prefixes = {0}, prefix_rows, cu_copied = {0}, copied;
+  for (size_t s = 0; s < paths.size(); ++s) {
+    prefix_rows.insert(prefix_rows.end(), paths[s].begin(), paths[s].end());
+    cu_prefixes.push_back(static_cast<int64_t>(prefix_rows.size()));
+    for (int64_t row = cu[s]; row < cu[s + 1]; ++row) paths[s].push_back(row);
+    copied.insert(copied.end(), paths[s].begin(), paths[s].end());
+    cu_copied.push_back(static_cast<int64_t>(copied.size()));
+  }
+  const AttentionRows rows{7, cu.data(), cu_prefixes.data(), prefix_rows.data()}, plain{7, cu_copied.data()};
+  const int64_t n = cu.back(), m = cu_copied.back(), dim = 20;
+  const auto copy = [&](const Floats& x, int64_t width) {
+    Floats y;
+    for (const int64_t row : copied) y.insert(y.end(), x.begin() + row * width, x.begin() + (row + 1) * width);
+    return y;
+  };
+  for (const int64_t window : {0, 3, 20}) {
+    const AttentionShape s{4, 2, dim, 0.3f, window};
+    const Floats q = Random(n * 4 * dim, 22), k = Random(n * 2 * dim, 23), v = Random(n * 2 * dim, 24);
+    const Floats q2 = copy(q, 4 * dim), k2 = copy(k, 2 * dim), v2 = copy(v, 2 * dim);
+    Floats out(q.size(), NAN), lse(n * 4, NAN), out2(q2.size()), lse2(m * 4);
+    AttentionForward(s, rows, q.data(), k.data(), v.data(), out.data(), lse.data());
+    AttentionForward(s, plain, q2.data(), k2.data(), v2.data(), out2.data(), lse2.data());
+    EXPECT_EQ(copy(out, 4 * dim), out2);
+    EXPECT_EQ(copy(lse, 4), lse2);
+    // Backward: of the copies, only those have a gradient that stand for the row itself; theirs add up.
+    const Floats d_out = Random(n * 4 * dim, 25);
+    Floats d_out2(q2.size(), 0.0f);
+    for (size_t seq = 0; seq < paths.size(); ++seq) {
+      for (int64_t i = cu_copied[seq + 1] - (cu[seq + 1] - cu[seq]); i < cu_copied[seq + 1]; ++i) {
+        std::copy_n(d_out.begin() + copied[i] * 4 * dim, 4 * dim, d_out2.begin() + i * 4 * dim);
+      }
+    }
+    Floats d_q(q.size(), NAN), d_k(k.size(), NAN), d_v(k.size(), NAN), d_q2(q2.size()), d_k2(k2.size()),
+        d_v2(k2.size());
+    AttentionBackward(s, rows, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(), d_q.data(),
+                      d_k.data(), d_v.data());
+    AttentionBackward(s, plain, q2.data(), k2.data(), v2.data(), out2.data(), lse2.data(), d_out2.data(), d_q2.data(),
+                      d_k2.data(), d_v2.data());
+    const auto add_up = [&](const Floats& x, int64_t width) {
+      std::vector<double> y(n * width, 0.0);
+      for (int64_t i = 0; i < m; ++i) {
+        for (int64_t d = 0; d < width; ++d) y[copied[i] * width + d] += x[i * width + d];
+      }
+      return y;
+    };
+    EXPECT_LE(MaxDiff(d_q, add_up(d_q2, 4 * dim)), 1e-5);
+    EXPECT_LE(MaxDiff(d_k, add_up(d_k2, 2 * dim)), 1e-5);
+    EXPECT_LE(MaxDiff(d_v, add_up(d_v2, 2 * dim)), 1e-5);
+    // The number of threads changes no bit.
+    Floats t_k(k.size(), NAN), t_v(k.size(), NAN), t_q(q.size(), NAN);
+    SetThreads(3);
+    AttentionBackward(s, rows, q.data(), k.data(), v.data(), out.data(), lse.data(), d_out.data(), t_q.data(),
+                      t_k.data(), t_v.data());
+    SetThreads(1);
+    EXPECT_EQ(t_q, d_q);
+    EXPECT_EQ(t_k, d_k);
+    EXPECT_EQ(t_v, d_v);
   }
 }
 

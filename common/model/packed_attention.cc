@@ -11,7 +11,7 @@ namespace {
 // Scores of one call's batch, a head: bounds what ATen holds where it writes them out.
 constexpr int64_t kMaxScores = 1 << 23;
 
-// A batch through ATen. q, k, v: [num_tokens, heads, head_dim] of all sequences; -> [sequences * length, heads,
+// A batch through ATen. q, k, v: [num_rows, heads, head_dim] of all sequences; -> [sequences * length, heads,
 // head_dim].
 at::Tensor AttendBatch(const AttentionSpec& spec, const SequenceBatch& batch, const at::Tensor& q, const at::Tensor& k,
                        const at::Tensor& v) {
@@ -30,21 +30,30 @@ at::Tensor AttendBatch(const AttentionSpec& spec, const SequenceBatch& batch, co
   return out.transpose(1, 2).reshape({batch.sequences * n, q.size(1), q.size(2)});
 }
 
+// A layout on its way to backward.
+struct LayoutHolder : torch::CustomClassHolder {
+  explicit LayoutHolder(std::shared_ptr<const PackedLayout> l) : layout(std::move(l)) {}
+  const std::shared_ptr<const PackedLayout> layout;
+};
+
 // All sequences through the CPU kernel.
 struct KernelAttention : torch::autograd::Function<KernelAttention> {
   using Context = torch::autograd::AutogradContext;
   static kernels::AttentionShape Shape(const at::Tensor& q, const at::Tensor& k, double scale, int64_t window) {
     return {q.size(1), k.size(1), q.size(2), static_cast<float>(scale), window};
   }
+  static kernels::AttentionRows Rows(const PackedLayout& layout) {
+    return {static_cast<int64_t>(layout.num_sequences()), layout.cu_seqlens.data(),
+            layout.cu_prefixes.empty() ? nullptr : layout.cu_prefixes.data(), layout.prefix_rows.data()};
+  }
   static at::Tensor forward(Context* ctx, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                            const AttentionSpec& spec, const std::vector<int64_t>& cu_seqlens) {
+                            const AttentionSpec& spec, const std::shared_ptr<const PackedLayout>& layout) {
     at::Tensor out = at::empty_like(q), lse = at::empty({q.size(0), q.size(1)}, q.options());
-    kernels::AttentionForward(Shape(q, k, spec.scale, spec.window), cu_seqlens.data(),
-                              static_cast<int64_t>(cu_seqlens.size()) - 1, q.const_data_ptr<float>(),
+    kernels::AttentionForward(Shape(q, k, spec.scale, spec.window), Rows(*layout), q.const_data_ptr<float>(),
                               k.const_data_ptr<float>(), v.const_data_ptr<float>(), out.data_ptr<float>(),
                               lse.data_ptr<float>());
     ctx->save_for_backward({q, k, v, out, lse});
-    ctx->saved_data["cu_seqlens"] = cu_seqlens;
+    ctx->saved_data["layout"] = c10::IValue::make_capsule(c10::make_intrusive<LayoutHolder>(layout));
     ctx->saved_data["scale"] = spec.scale;
     ctx->saved_data["window"] = spec.window;
     return out;
@@ -52,13 +61,14 @@ struct KernelAttention : torch::autograd::Function<KernelAttention> {
   static torch::autograd::variable_list backward(Context* ctx, torch::autograd::variable_list grads) {
     const torch::autograd::variable_list saved = ctx->get_saved_variables();
     const at::Tensor &q = saved[0], &k = saved[1], &v = saved[2], d_out = grads[0].contiguous();
-    const std::vector<int64_t> cu_seqlens = ctx->saved_data["cu_seqlens"].toIntVector();
+    const auto holder = ctx->saved_data["layout"].toCapsule();
+    const PackedLayout& layout = *static_cast<const LayoutHolder&>(*holder).layout;
     at::Tensor d_q = at::empty_like(q), d_k = at::empty_like(k), d_v = at::empty_like(v);
-    kernels::AttentionBackward(
-        Shape(q, k, ctx->saved_data["scale"].toDouble(), ctx->saved_data["window"].toInt()), cu_seqlens.data(),
-        static_cast<int64_t>(cu_seqlens.size()) - 1, q.const_data_ptr<float>(), k.const_data_ptr<float>(),
-        v.const_data_ptr<float>(), saved[3].const_data_ptr<float>(), saved[4].const_data_ptr<float>(),
-        d_out.const_data_ptr<float>(), d_q.data_ptr<float>(), d_k.data_ptr<float>(), d_v.data_ptr<float>());
+    kernels::AttentionBackward(Shape(q, k, ctx->saved_data["scale"].toDouble(), ctx->saved_data["window"].toInt()),
+                               Rows(layout), q.const_data_ptr<float>(), k.const_data_ptr<float>(),
+                               v.const_data_ptr<float>(), saved[3].const_data_ptr<float>(),
+                               saved[4].const_data_ptr<float>(), d_out.const_data_ptr<float>(), d_q.data_ptr<float>(),
+                               d_k.data_ptr<float>(), d_v.data_ptr<float>());
     return {d_q, d_k, d_v, at::Tensor(), at::Tensor()};
   }
 };
@@ -67,30 +77,35 @@ struct KernelAttention : torch::autograd::Function<KernelAttention> {
 
 at::Tensor PackedAttention::Attend(const AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                                    const at::Tensor& v) {
-  TORCH_CHECK(!cu_seqlens_.empty() && cu_seqlens_.front() == 0 && cu_seqlens_.back() == q.size(0),
-              "cu_seqlens must run from 0 to the number of tokens, ", q.size(0));
-  for (size_t s = 0; s + 1 < cu_seqlens_.size(); ++s) {
-    TORCH_CHECK(cu_seqlens_[s] <= cu_seqlens_[s + 1], "cu_seqlens must not fall");
+  if (checked_rows_ != q.size(0)) {
+    const std::string fault = LayoutFault(*layout_, q.size(0));
+    TORCH_CHECK(fault.empty(), fault);
+    checked_rows_ = q.size(0);
   }
   if (compute::UseKernels(q)) {
-    return KernelAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), spec, cu_seqlens_);
+    return KernelAttention::apply(q.contiguous(), k.contiguous(), v.contiguous(), spec, layout_);
   }
   if (q.size(0) == 0) return at::empty_like(q);
   if (!batches_.has_value() || batches_->places.device() != q.device()) {
-    batches_ = BatchSequences(cu_seqlens_, kMaxScores, q.device());
+    batches_ = BatchSequences(*layout_, kMaxScores, q.device());
   }
   std::vector<at::Tensor> outputs;
   for (const SequenceBatch& batch : batches_->batches) outputs.push_back(AttendBatch(spec, batch, q, k, v));
   return at::cat(outputs).index_select(0, batches_->places);
 }
 
-at::Tensor PackedPositions(const std::vector<int64_t>& cu_seqlens) {
-  at::Tensor positions = at::empty({cu_seqlens.empty() ? 0 : cu_seqlens.back()}, at::kLong);
+at::Tensor PackedPositions(const PackedLayout& layout) {
+  at::Tensor positions = at::empty({layout.num_rows()}, at::kLong);
   int64_t* p = positions.data_ptr<int64_t>();
-  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
-    for (int64_t i = 0; i < cu_seqlens[s + 1] - cu_seqlens[s]; ++i) *p++ = i;
+  for (size_t s = 0; s < layout.num_sequences(); ++s) {
+    const auto first = static_cast<int64_t>(layout.prefix(s).size());
+    for (int64_t i = 0; i < layout.own(s); ++i) *p++ = first + i;
   }
   return positions;
+}
+
+at::Tensor PackedPositions(const std::vector<int64_t>& cu_seqlens) {
+  return PackedPositions(PackedLayout{cu_seqlens, {}, {}});
 }
 
 }  // namespace manta::model

@@ -16,33 +16,37 @@ int64_t LengthClass(int64_t length) {
 
 }  // namespace
 
-SequenceBatches BatchSequences(const std::vector<int64_t>& cu_seqlens, int64_t max_scores, at::Device device) {
+SequenceBatches BatchSequences(const PackedLayout& layout, int64_t max_scores, at::Device device) {
+  const auto length_of = [&](size_t s) { return static_cast<int64_t>(layout.prefix(s).size()) + layout.own(s); };
   std::map<int64_t, std::vector<size_t>> classes;
-  for (size_t s = 0; s + 1 < cu_seqlens.size(); ++s) {
-    const int64_t length = cu_seqlens[s + 1] - cu_seqlens[s];
-    if (length > 0) classes[LengthClass(length)].push_back(s);
+  for (size_t s = 0; s < layout.num_sequences(); ++s) {
+    if (layout.own(s) > 0) classes[LengthClass(length_of(s))].push_back(s);
   }
   const auto to_device = [&](const std::vector<int64_t>& values) { return at::tensor(values, at::kLong).to(device); };
   SequenceBatches result;
-  std::vector<int64_t> places(cu_seqlens.empty() ? 0 : static_cast<size_t>(cu_seqlens.back()));
-  int64_t row = 0;
+  std::vector<int64_t> places(static_cast<size_t>(layout.num_rows()));
+  int64_t place = 0;
   for (const auto& [most, members] : classes) {
     const int64_t at_once = std::max<int64_t>(1, max_scores / (most * most));
     for (size_t first = 0; first < members.size(); first += static_cast<size_t>(at_once)) {
       const size_t end = std::min(members.size(), first + static_cast<size_t>(at_once));
       SequenceBatch batch;
       batch.sequences = static_cast<int64_t>(end - first);
-      for (size_t m = first; m < end; ++m) {
-        batch.length = std::max(batch.length, cu_seqlens[members[m] + 1] - cu_seqlens[members[m]]);
-      }
+      for (size_t m = first; m < end; ++m) batch.length = std::max(batch.length, length_of(members[m]));
       std::vector<int64_t> tokens;
       tokens.reserve(static_cast<size_t>(batch.sequences * batch.length));
       for (size_t m = first; m < end; ++m) {
-        const int64_t begin = cu_seqlens[members[m]], length = cu_seqlens[members[m] + 1] - begin;
-        for (int64_t i = 0; i < batch.length; ++i, ++row) {
-          tokens.push_back(i < length ? begin + i : begin);
-          if (i < length) places[static_cast<size_t>(begin + i)] = row;
+        const std::span<const int64_t> prefix = layout.prefix(members[m]);
+        const int64_t begin = layout.cu_seqlens[members[m]], own = layout.own(members[m]);
+        tokens.insert(tokens.end(), prefix.begin(), prefix.end());
+        place += static_cast<int64_t>(prefix.size());
+        for (int64_t i = 0; i < own; ++i, ++place) {
+          tokens.push_back(begin + i);
+          places[static_cast<size_t>(begin + i)] = place;
         }
+        const int64_t padding = batch.length - length_of(members[m]);
+        tokens.insert(tokens.end(), static_cast<size_t>(padding), begin);
+        place += padding;
       }
       batch.tokens = to_device(tokens);
       result.batches.push_back(std::move(batch));

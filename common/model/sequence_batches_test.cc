@@ -14,7 +14,7 @@ TEST(SequenceBatches, EveryTokenHasItsPlace) {
     for (size_t s = random.NextBelow(20); s > 0; --s)
       cu.push_back(cu.back() + static_cast<int64_t>(random.NextBelow(40)));
     const int64_t max_scores = 1 + static_cast<int64_t>(random.NextBelow(3000));
-    const SequenceBatches batches = BatchSequences(cu, max_scores, at::kCPU);
+    const SequenceBatches batches = BatchSequences({cu, {}, {}}, max_scores, at::kCPU);
     std::vector<at::Tensor> rows = {at::zeros({0}, at::kLong)};
     for (const SequenceBatch& batch : batches.batches) {
       ASSERT_EQ(batch.tokens.numel(), batch.sequences * batch.length);

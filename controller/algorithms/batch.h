@@ -22,6 +22,7 @@ struct Sequence {
   std::span<const float> reference_logprobs;    // [length] or empty
   float sample_mask = 1;
   float reward = 0;
+  int64_t group = 0;  // samples of one prompt have the same
 };
 
 // What the losses are divided by: counts over the whole global batch, all ranks and microbatches.

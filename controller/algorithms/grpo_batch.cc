@@ -167,7 +167,8 @@ std::vector<Sequence> SequencesOf(const GrpoBatch& batch, size_t begin, size_t e
                          .generation_logprobs = sample.generation_logprobs,
                          .reference_logprobs = row(batch.reference_logprobs, i),
                          .sample_mask = batch.sample_mask[i],
-                         .reward = static_cast<float>(batch.rewards[i])});
+                         .reward = static_cast<float>(batch.rewards[i]),
+                         .group = sample.group});
   }
   return sequences;
 }

@@ -72,4 +72,11 @@ std::vector<int32_t> LengthsOf(std::span<const Sequence> sequences) {
   return lengths;
 }
 
+std::vector<int64_t> GroupsOf(std::span<const Sequence> sequences) {
+  std::vector<int64_t> groups;
+  groups.reserve(sequences.size());
+  for (const Sequence& sequence : sequences) groups.push_back(sequence.group);
+  return groups;
+}
+
 }  // namespace manta::controller

@@ -21,5 +21,6 @@ v1::SamplingParams ValidationSampling(const config::GenerationConfig& config);
 ShardOptions ShardOptionsOf(const config::PolicyConfig& config, int num_ranks, bool logprobs);
 
 std::vector<int32_t> LengthsOf(std::span<const Sequence> sequences);
+std::vector<int64_t> GroupsOf(std::span<const Sequence> sequences);
 
 }  // namespace manta::controller

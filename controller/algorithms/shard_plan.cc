@@ -17,7 +17,47 @@ std::vector<int> LongestFirst(absl::Span<const int32_t> lengths) {
   return order;
 }
 
-// First fit over sequences that come longest first.
+using RankSequences = std::vector<std::vector<int>>;  // [num_ranks]
+
+RankSequences DealLongestFirst(absl::Span<const int32_t> lengths, int num_ranks) {
+  RankSequences of_rank(num_ranks);
+  std::vector<int64_t> tokens(num_ranks, 0);
+  for (int sequence : LongestFirst(lengths)) {
+    const auto rank = std::min_element(tokens.begin(), tokens.end()) - tokens.begin();
+    of_rank[rank].push_back(sequence);
+    tokens[rank] += lengths[sequence];
+  }
+  return of_rank;
+}
+
+// The sequences group by group, cut into pieces of equal tokens: at most one group a cut is on two ranks.
+RankSequences DealByGroup(absl::Span<const int32_t> lengths, absl::Span<const int64_t> groups, int num_ranks) {
+  std::vector<int> order(lengths.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return groups[a] < groups[b]; });
+  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  RankSequences of_rank(num_ranks);
+  int64_t before = 0;
+  for (int sequence : order) {
+    const int64_t twice_middle = 2 * before + lengths[sequence];
+    const int64_t rank = total == 0 ? 0 : twice_middle * num_ranks / (2 * total);
+    of_rank[std::min<int64_t>(rank, num_ranks - 1)].push_back(sequence);
+    before += lengths[sequence];
+  }
+  return of_rank;
+}
+
+int64_t MostTokens(const RankSequences& of_rank, absl::Span<const int32_t> lengths) {
+  int64_t most = 0;
+  for (const auto& sequences : of_rank) {
+    int64_t tokens = 0;
+    for (int sequence : sequences) tokens += lengths[sequence];
+    most = std::max(most, tokens);
+  }
+  return most;
+}
+
+// First fit, in the order given.
 std::vector<std::vector<int>> Pack(const std::vector<int>& sequences, absl::Span<const int32_t> lengths,
                                    const ShardOptions& options) {
   std::vector<std::vector<int>> bins;
@@ -41,9 +81,11 @@ std::vector<std::vector<int>> Pack(const std::vector<int>& sequences, absl::Span
 
 }  // namespace
 
-absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options) {
+absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options,
+                                     absl::Span<const int64_t> groups) {
   MANTA_CHECK(options.num_ranks > 0);
   MANTA_CHECK((options.max_tokens > 0) != (options.max_sequences > 0));
+  MANTA_CHECK(groups.empty() || groups.size() == lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (options.max_tokens > 0 && lengths[i] > options.max_tokens) {
       return UserError(absl::StrCat("a sequence of ", lengths[i], " tokens does not fit in a microbatch of ",
@@ -52,18 +94,20 @@ absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const Sh
                                     "policy.max_total_sequence_length"));
     }
   }
-  const std::vector<int> order = LongestFirst(lengths);
-  std::vector<std::vector<int>> of_rank(options.num_ranks);
-  std::vector<int64_t> tokens(options.num_ranks, 0);
-  for (int sequence : order) {
-    const auto rank = std::min_element(tokens.begin(), tokens.end()) - tokens.begin();
-    of_rank[rank].push_back(sequence);
-    tokens[rank] += lengths[sequence];
+  RankSequences of_rank = DealLongestFirst(lengths, options.num_ranks);
+  if (!groups.empty()) {
+    RankSequences by_group = DealByGroup(lengths, groups, options.num_ranks);
+    const int64_t most = MostTokens(of_rank, lengths);
+    if (MostTokens(by_group, lengths) <= most + most / 20) of_rank = std::move(by_group);
   }
   ShardPlan plan;
   size_t most = 1;
-  for (const auto& sequences : of_rank) {
-    plan.microbatches.push_back(Pack(sequences, lengths, options));
+  for (auto& sequences : of_rank) {
+    std::vector<std::vector<int>> in_order = Pack(sequences, lengths, options);
+    std::stable_sort(sequences.begin(), sequences.end(), [&](int a, int b) { return lengths[a] > lengths[b]; });
+    std::vector<std::vector<int>> decreasing = Pack(sequences, lengths, options);
+    const bool together = !groups.empty() && in_order.size() <= decreasing.size() + decreasing.size() / 8;
+    plan.microbatches.push_back(together ? std::move(in_order) : std::move(decreasing));
     most = std::max(most, plan.microbatches.back().size());
   }
   for (auto& microbatches : plan.microbatches) microbatches.resize(most);

@@ -30,7 +30,12 @@ struct ShardPlan {
 
 // Balances tokens over ranks (longest first to the rank with the fewest tokens) and packs each rank's sequences into
 // microbatches (first fit decreasing). A sequence longer than max_tokens is INVALID_ARGUMENT and says its length.
-[[nodiscard]] absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options);
+//
+// `groups`: [lengths] or empty. What sequences of one group begin with is computed once where they share a microbatch,
+// so they are kept on one rank and next to each other, unless that costs more than a twentieth in the ranks' balance or
+// an eighth in the number of a rank's microbatches.
+[[nodiscard]] absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options,
+                                                   absl::Span<const int64_t> groups = {});
 
 // Largest over mean of the ranks' tokens, minus one; 0 is perfect.
 double TokenImbalance(const ShardPlan& plan, absl::Span<const int32_t> lengths);

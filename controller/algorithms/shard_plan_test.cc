@@ -20,7 +20,9 @@ TEST(ShardPlan, EverySequenceOnceAndWithinBounds) {
     } else {
       options.max_sequences = 1 + static_cast<int64_t>(random.NextBelow(8));
     }
-    const ShardPlan plan = PlanShards(lengths, options).value();
+    std::vector<int64_t> groups(seed % 3 == 0 ? 0 : lengths.size());
+    for (auto& group : groups) group = static_cast<int64_t>(random.NextBelow(5));
+    const ShardPlan plan = PlanShards(lengths, options, groups).value();
     std::set<int> seen;
     ASSERT_EQ(static_cast<int>(plan.microbatches.size()), options.num_ranks);
     for (const auto& rank : plan.microbatches) {
@@ -47,6 +49,31 @@ TEST(ShardPlan, BalancesTokens) {
   for (size_t i = 0; i < lengths.size(); ++i) lengths[i] = 10 + static_cast<int32_t>(i);
   const auto plan = PlanShards(lengths, {.num_ranks = 4, .max_tokens = 512}).value();
   EXPECT_LT(TokenImbalance(plan, lengths), 0.02);
+}
+
+TEST(ShardPlan, KeepsGroupsTogether) {
+  std::vector<int32_t> lengths;
+  std::vector<int64_t> groups;
+  for (int i = 0; i < 256; ++i) {
+    lengths.push_back(8 + i * 7 % 3);
+    groups.push_back(i / 16);
+  }
+  const auto plan = PlanShards(lengths, {.num_ranks = 2, .max_tokens = 160}, groups).value();
+  EXPECT_LT(TokenImbalance(plan, lengths), 0.02);
+  int split = 0;  // groups that are not all in one microbatch
+  std::set<int64_t> seen;
+  for (const auto& rank : plan.microbatches) {
+    for (const auto& microbatch : rank) {
+      std::set<int64_t> here;
+      for (int sequence : microbatch) here.insert(groups[sequence]);
+      for (int64_t group : here) split += seen.insert(group).second ? 0 : 1;
+    }
+  }
+  EXPECT_LE(split, plan.num_microbatches() * 2);
+  // One long sequence outweighs the rest: balance comes first.
+  const std::vector<int32_t> uneven = {90, 10, 90, 10, 10, 10};
+  const auto balanced = PlanShards(uneven, {.num_ranks = 2, .max_tokens = 200}, {0, 0, 0, 1, 1, 1}).value();
+  EXPECT_LT(TokenImbalance(balanced, uneven), 0.01);
 }
 
 TEST(ShardPlan, TooLongSaysSo) {

@@ -80,7 +80,7 @@ void BenchAttention(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t dim
   const int64_t cu[] = {0, tokens};
   const kernels::AttentionShape shape{heads, kv_heads, dim, 0.1f, 0};
   const auto run = [&] {
-    kernels::AttentionForward(shape, cu, 1, q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(),
+    kernels::AttentionForward(shape, {1, cu}, q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(),
                               out.data_ptr<float>(), lse.data_ptr<float>());
   };
   const double ours = Best(run);
@@ -90,7 +90,7 @@ void BenchAttention(int64_t tokens, int64_t heads, int64_t kv_heads, int64_t dim
   const double flops = 2.0 * static_cast<double>(tokens * tokens * heads * dim);  // half of the square, twice
   Print("attention", tokens, heads, dim, flops, ours, theirs);
   const double backward = Best([&] {
-    kernels::AttentionBackward(shape, cu, 1, q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(),
+    kernels::AttentionBackward(shape, {1, cu}, q.data_ptr<float>(), k.data_ptr<float>(), v.data_ptr<float>(),
                                out.data_ptr<float>(), lse.data_ptr<float>(), q.data_ptr<float>(), dq.data_ptr<float>(),
                                dk.data_ptr<float>(), dv.data_ptr<float>());
   });

@@ -1,8 +1,10 @@
-// bench_trainer --config CONFIG.json [--sequences N] [--length L] [--prompt P] [--steps S] [--microbatches M] [--save
-// DIR]
+// bench_trainer --config CONFIG.json [--sequences N] [--length L] [--prompt P] [--group G] [--distinct D] [--steps S]
+// [--microbatches M] [--save DIR]
 //
 // One trainer rank on random tokens: milliseconds of a GRPO update (forward, loss, backward, AdamW) and of a pass of
-// log-probabilities, the median of S. It prints; it asserts nothing. With --save the trained model is written to DIR.
+// log-probabilities, the median of S. Each G sequences in a row share their first P tokens, and have D different
+// responses (0: as many as there are sequences). It prints; it asserts nothing. With --save the trained model is
+// written to DIR.
 #include <ATen/Parallel.h>
 
 #include <algorithm>
@@ -20,7 +22,7 @@ namespace {
 
 struct Arguments {
   std::string config, save;
-  int sequences = 512, length = 12, prompt = 6, steps = 20, microbatches = 1;
+  int sequences = 512, length = 12, prompt = 6, group = 1, distinct = 0, steps = 20, microbatches = 1;
 };
 
 template <typename T>
@@ -35,9 +37,12 @@ v1::PackedBatch MakeBatch(const Arguments& a, int64_t vocabulary) {
     Append<int32_t>(*batch.mutable_lengths(), a.length);
     Append<float>(*batch.mutable_sample_mask(), 1);
     const auto advantage = static_cast<float>(random.NextNormal());
+    const int member = i % a.group, response = a.distinct > 0 ? member % a.distinct : member;
     for (int t = 0; t < a.length; ++t) {
+      const int source = i / a.group * a.group + (t < a.prompt ? 0 : response);  // the sequence that the token is of
+      RandomStream token(/*seed=*/2, static_cast<uint64_t>(source), static_cast<uint64_t>(t));
       Append<int32_t>(*batch.mutable_tokens(),
-                      static_cast<int32_t>(random.NextBelow(static_cast<uint64_t>(vocabulary))));
+                      static_cast<int32_t>(token.NextBelow(static_cast<uint64_t>(vocabulary))));
       Append<float>(*batch.mutable_token_mask(), t < a.prompt ? 0.0f : 1.0f);
       Append<float>(*batch.mutable_advantages(), advantage);
       Append<float>(*batch.mutable_prev_logprobs(), -5.5f);
@@ -121,6 +126,9 @@ int main(int argc, char** argv) {
   app.add_option("--sequences", arguments.sequences, "sequences a step");
   app.add_option("--length", arguments.length, "tokens a sequence");
   app.add_option("--prompt", arguments.prompt, "tokens of it that are not trained on");
+  app.add_option("--group", arguments.group, "sequences that share a prompt")->check(CLI::PositiveNumber);
+  app.add_option("--distinct", arguments.distinct, "different responses in a group; 0: all of them")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--steps", arguments.steps, "steps measured");
   app.add_option("--microbatches", arguments.microbatches, "microbatches a step");
   app.add_option("--save", arguments.save, "folder for a checkpoint of the result");

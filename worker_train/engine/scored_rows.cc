@@ -8,45 +8,22 @@
 #include "common/model/forward.h"
 #include "common/model/log_prob.h"
 #include "common/model/packed_attention.h"
+#include "worker_train/engine/scoring_plan.h"
 
 namespace manta::train {
 namespace {
 
-// What goes through the model, and which of its outputs are read.
-struct Plan {
-  std::vector<int64_t> cu_seqlens = {0};
-  std::vector<int64_t> tokens;   // [num_tokens]
-  std::vector<int64_t> rows;     // of the output that are read
-  std::vector<int64_t> targets;  // [rows]
-  std::vector<int64_t> places;   // [rows]
-};
-
-Plan MakePlan(std::span<const int32_t> lengths, std::span<const int32_t> tokens, std::span<const float> wanted) {
-  Plan plan;
-  plan.tokens.reserve(tokens.size());
-  size_t start = 0;
-  for (int32_t length : lengths) {
-    const size_t end = start + static_cast<size_t>(length);
-    size_t last = start;  // the last token that is read; what comes after it, and itself, need not be an input
-    for (size_t t = start + 1; t < end; ++t) {
-      if (!wanted.empty() && wanted[t] == 0) continue;
-      plan.rows.push_back(static_cast<int64_t>(plan.tokens.size() + (t - 1 - start)));
-      plan.targets.push_back(tokens[t]);
-      plan.places.push_back(static_cast<int64_t>(t));
-      last = t;
-    }
-    if (last > start) {
-      plan.tokens.insert(plan.tokens.end(), tokens.begin() + static_cast<std::ptrdiff_t>(start),
-                         tokens.begin() + static_cast<std::ptrdiff_t>(last));
-      plan.cu_seqlens.push_back(static_cast<int64_t>(plan.tokens.size()));
-    }
-    start = end;
-  }
-  return plan;
-}
-
 at::Tensor Indices(const std::vector<int64_t>& values, at::Device device) {
   return at::tensor(values, at::TensorOptions().dtype(at::kLong)).to(device);
+}
+
+// Whether `rows` are all rows in order.
+bool IsEveryRow(const std::vector<int64_t>& rows, size_t num_rows) {
+  if (rows.size() != num_rows) return false;
+  for (size_t i = 0; i < num_rows; ++i) {
+    if (rows[i] != static_cast<int64_t>(i)) return false;
+  }
+  return true;
 }
 
 }  // namespace
@@ -55,15 +32,15 @@ absl::StatusOr<ScoredRows> ScoredRows::Compute(const model::Parameters& paramete
                                                std::span<const int32_t> tokens, std::span<const float> wanted,
                                                const ScoreOptions& options) {
   ScoredRows scored;
-  Plan plan = MakePlan(lengths, tokens, wanted);
+  ScoringPlan plan = PlanScoring(lengths, tokens, wanted);
   if (plan.rows.empty()) return scored;
   return model::CatchAten("scoring a microbatch", [&]() -> absl::StatusOr<ScoredRows> {
     const at::Device device = parameters.device();
     const at::Tensor input = Indices(plan.tokens, device);
-    const at::Tensor positions = model::PackedPositions(plan.cu_seqlens).to(device);
-    model::PackedAttention attention(std::move(plan.cu_seqlens));
+    const at::Tensor positions = model::PackedPositions(plan.layout).to(device);
+    model::PackedAttention attention(std::move(plan.layout));
     MANTA_ASSIGN_OR_RETURN(at::Tensor hidden, model::Forward(parameters, input, positions, attention));
-    if (plan.rows.size() < plan.tokens.size()) hidden = hidden.index_select(0, Indices(plan.rows, device));
+    if (!IsEveryRow(plan.rows, plan.tokens.size())) hidden = hidden.index_select(0, Indices(plan.rows, device));
     scored.output_ = hidden;
     // The log-probabilities get a graph of their own, so that with and without the filter they share one pass back
     // through the model.
@@ -84,6 +61,7 @@ absl::StatusOr<ScoredRows> ScoredRows::Compute(const model::Parameters& paramete
                            model::TokenLogProbs(parameters, scored.leaf_, targets, log_prob));
     scored.logprobs_ = result.log_probs;
     scored.places_ = std::move(plan.places);
+    scored.scores_ = std::move(plan.scores);
     return std::move(scored);
   });
 }
@@ -92,13 +70,13 @@ void ScoredRows::Scatter(const at::Tensor& values, std::span<float> out) const {
   if (places_.empty()) return;
   const at::Tensor host = values.detach().to(at::kCPU).contiguous();
   const float* data = host.const_data_ptr<float>();
-  for (size_t i = 0; i < places_.size(); ++i) out[static_cast<size_t>(places_[i])] = data[i];
+  for (size_t i = 0; i < places_.size(); ++i) out[static_cast<size_t>(places_[i])] = data[scores_[i]];
 }
 
 at::Tensor ScoredRows::Gather(std::span<const float> values) const {
-  const at::Tensor host = at::empty({num_rows()}, at::kFloat);
+  const at::Tensor host = at::zeros({logprobs_.size(0)}, at::kFloat);
   float* data = host.mutable_data_ptr<float>();
-  for (size_t i = 0; i < places_.size(); ++i) data[i] = values[static_cast<size_t>(places_[i])];
+  for (size_t i = 0; i < places_.size(); ++i) data[scores_[i]] += values[static_cast<size_t>(places_[i])];
   return host.to(output_.device());
 }
 

@@ -1,9 +1,10 @@
 // The model's pass over one microbatch: log-probabilities of those tokens that a loss or a caller reads, and the way
 // back from their gradients into the parameters'.
 //
-// Only what is needed is computed: a sequence goes through the model as far as the last token that is read, and the
-// output matrix is multiplied with the rows of those tokens alone. On the CPU in float32 every row's value is the same
-// whatever else is in the microbatch. Not thread-safe; ATen's exceptions do not leave these functions.
+// Only what is needed is computed: what sequences have in common at their beginnings once, a sequence as far as the
+// last token that is read, and the output matrix for those tokens alone (scoring_plan.h). On the CPU in float32 every
+// row's value is the same whatever else is in the microbatch. Not thread-safe; ATen's exceptions do not leave these
+// functions.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -44,16 +45,14 @@ class ScoredRows {
   // Adds to the parameters' gradients, given d loss / d log-probability by token; `unfiltered` may be empty. Once.
   [[nodiscard]] absl::Status Backward(std::span<const float> gradient, std::span<const float> unfiltered);
 
-  int64_t num_rows() const { return static_cast<int64_t>(places_.size()); }
-
  private:
   void Scatter(const at::Tensor& values, std::span<float> out) const;
-  at::Tensor Gather(std::span<const float> values) const;
+  at::Tensor Gather(std::span<const float> values) const;  // summed by score
 
-  std::vector<int64_t> places_;       // of each row's token, among all tokens
-  at::Tensor output_;                 // [rows, hidden] with the model's graph
-  at::Tensor leaf_;                   // the same values; the log-probabilities' graph begins here
-  at::Tensor logprobs_, unfiltered_;  // [rows] float32
+  std::vector<int64_t> places_, scores_;  // of each token that is read: where among all tokens, and its score
+  at::Tensor output_;                     // [scores, hidden] with the model's graph
+  at::Tensor leaf_;                       // the same values; the log-probabilities' graph begins here
+  at::Tensor logprobs_, unfiltered_;      // [scores] float32
 };
 
 }  // namespace manta::train

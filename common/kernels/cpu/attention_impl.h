@@ -1,4 +1,5 @@
-// Attention of one kv head over one sequence; see attention.h. Compiled once per instruction set.
+// Attention of one kv head over one sequence; see attention.h. Compiled once per instruction set. Queries are those of
+// the sequence's own rows: the positions from h.first_query on.
 //
 // Keys are transposed once into tiles of 16: then a tile's scores are a vector, and no sum crosses lanes. Four queries
 // share what is loaded. Keys that a query does not see get weight 0, which changes no sum.
@@ -17,15 +18,14 @@ constexpr int64_t kQueries = 4;
 void TransposeTiles(int64_t tokens, int64_t dim, const float* x, int64_t stride, float* tiles) {
   for (int64_t t = 0; t < tokens; t += kLanes, tiles += dim * kLanes) {
     const float* row = x + t * stride;
+    const int64_t rows = tokens - t < kLanes ? tokens - t : kLanes, whole = rows / 4 * 4;
+    if (rows < kLanes) std::memset(tiles, 0, static_cast<size_t>(dim * kLanes) * sizeof(float));
     int64_t d = 0;
-    if (t + kLanes <= tokens) {
-      for (; d + 4 <= dim; d += 4) {
-        for (int64_t j = 0; j < kLanes; j += 4)
-          Transpose4(row + j * stride + d, stride, tiles + d * kLanes + j, kLanes);
-      }
+    for (; d + 4 <= dim; d += 4) {
+      for (int64_t j = 0; j < whole; j += 4) Transpose4(row + j * stride + d, stride, tiles + d * kLanes + j, kLanes);
     }
-    for (; d < dim; ++d) {
-      for (int64_t j = 0; j < kLanes; ++j) tiles[d * kLanes + j] = t + j < tokens ? row[j * stride + d] : 0;
+    for (int64_t j = 0; j < rows; ++j) {  // what the blocks of four left over
+      for (int64_t e = j < whole ? d : 0; e < dim; ++e) tiles[e * kLanes + j] = row[j * stride + e];
     }
   }
 }
@@ -159,9 +159,10 @@ void AttentionForwardHead(const AttentionHead& h) {
   float* scores = keys + 2 * padded * dim;
   TransposeTiles(h.tokens, dim, h.k, h.kv_stride, keys);
   for (int64_t g = 0; g < group; ++g) {
-    for (int64_t first = 0; first < h.tokens; first += kQueries) {
+    for (int64_t first = h.first_query; first < h.tokens; first += kQueries) {
       const QueryBlock b = MakeBlock(h, first);
-      DotTiles(b, dim, h.q + first * h.q_stride + g * dim, h.q_stride, keys, scores, padded);
+      const int64_t own = first - h.first_query, at = own * h.q_stride + g * dim;
+      DotTiles(b, dim, h.q + at, h.q_stride, keys, scores, padded);
       float factor[kQueries] = {};
       for (int64_t r = 0; r < b.count; ++r) {
         float* row = scores + r * padded;
@@ -178,14 +179,15 @@ void AttentionForwardHead(const AttentionHead& h) {
         }
         const float total = Sum(sum);
         factor[r] = 1 / total;
-        if (h.lse != nullptr) h.lse[(first + r) * h.shape.num_heads + g] = max + __builtin_logf(total);
+        if (h.lse != nullptr) h.lse[(own + r) * h.shape.num_heads + g] = max + __builtin_logf(total);
       }
-      Mix(b, dim, scores, padded, h.v, h.kv_stride, factor, h.out + first * h.q_stride + g * dim, h.q_stride);
+      Mix(b, dim, scores, padded, h.v, h.kv_stride, factor, h.out + at, h.q_stride);
     }
   }
 }
 
-// dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = dS K scale; dK = dS^T Q scale.
+// Adds to d_k and d_v, writes d_q. dV = P^T dO; dP = dO V^T; dS = P (dP - rowsum(dO O)); dQ = dS K scale; dK = dS^T Q
+// scale.
 void AttentionBackwardHead(const AttentionHead& h) {
   const int64_t dim = h.shape.head_dim, group = h.shape.num_heads / h.shape.num_kv_heads;
   const int64_t padded = (h.tokens + kLanes - 1) / kLanes * kLanes;
@@ -195,15 +197,11 @@ void AttentionBackwardHead(const AttentionHead& h) {
   float* d_p = p + kQueries * padded;
   TransposeTiles(h.tokens, dim, h.k, h.kv_stride, keys);
   TransposeTiles(h.tokens, dim, h.v, h.kv_stride, values);
-  for (int64_t t = 0; t < h.tokens; ++t) {
-    std::memset(h.d_k + t * h.kv_stride, 0, static_cast<size_t>(dim) * sizeof(float));
-    std::memset(h.d_v + t * h.kv_stride, 0, static_cast<size_t>(dim) * sizeof(float));
-  }
   const float ones[kQueries] = {1, 1, 1, 1};
   for (int64_t g = 0; g < group; ++g) {
-    for (int64_t first = 0; first < h.tokens; first += kQueries) {
+    for (int64_t first = h.first_query; first < h.tokens; first += kQueries) {
       const QueryBlock b = MakeBlock(h, first);
-      const int64_t at = first * h.q_stride + g * dim;
+      const int64_t own = first - h.first_query, at = own * h.q_stride + g * dim;
       DotTiles(b, dim, h.q + at, h.q_stride, keys, p, padded);
       DotTiles(b, dim, h.d_out + at, h.q_stride, values, d_p, padded);
       for (int64_t r = 0; r < kQueries; ++r) {
@@ -220,7 +218,7 @@ void AttentionBackwardHead(const AttentionHead& h) {
                        LoadPart(h.out + at + r * h.q_stride + d, dim - d), dot);
         }
         const F16 delta = Broadcast(Sum(dot)), scale = Broadcast(h.shape.scale);
-        const F16 shift = Broadcast(h.lse[(first + r) * h.shape.num_heads + g]);
+        const F16 shift = Broadcast(h.lse[(own + r) * h.shape.num_heads + g]);
         for (int64_t t = b.tile_begin; t < b.tile_end; ++t) {
           const F16 weight = Exp(Load(p_row + t * kLanes) - shift);
           Store(p_row + t * kLanes, weight);

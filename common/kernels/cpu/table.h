@@ -9,14 +9,15 @@
 
 namespace manta::kernels::cpu {
 
-// One sequence and one kv head; pointers are at their first token, `*_stride` floats between tokens.
+// One sequence and one kv head: keys and values of all its tokens, queries of those from `first_query` on. Pointers are
+// at their first token, `*_stride` floats between tokens. Backward adds to d_k and d_v.
 struct AttentionHead {
   AttentionShape shape;
-  int64_t tokens = 0;
+  int64_t tokens = 0, first_query = 0;
   int64_t q_stride = 0, kv_stride = 0;                   // of q, out, d_out, d_q; of k, v, d_k, d_v
   const float *q = nullptr, *k = nullptr, *v = nullptr;  // q at the group's first head
   float* out = nullptr;
-  float* lse = nullptr;  // [tokens, num_heads] at the group's first head
+  float* lse = nullptr;  // [queries, num_heads] at the group's first head
   const float* d_out = nullptr;
   float *d_q = nullptr, *d_k = nullptr, *d_v = nullptr;
   // [ceil(tokens / 16) * head_dim * 16] twice, then [8, ceil(tokens / 16) * 16]
