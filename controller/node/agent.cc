@@ -35,7 +35,7 @@ void Agent::OnCommand(const v1::NodeCommand& command) {
       spdlog::info("the controller has told this node to end");
       Shutdown(absl::Milliseconds(command.shutdown().grace_ms()));
       break;
-    case v1::NodeCommand::COMMAND_NOT_SET:
+    default:
       spdlog::warn("a command that this version does not know was left undone");
       break;
   }
