@@ -1,6 +1,8 @@
 #include "controller/algorithms/batch.h"
 
+#include <algorithm>
 #include <cstring>
+#include <numeric>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
@@ -15,6 +17,25 @@ GlobalCounts CountValid(std::span<const Sequence> sequences) {
     for (size_t t = 1; t < sequence.token_mask.size(); ++t) tokens += sequence.token_mask[t];
     counts.valid_tokens += tokens * sequence.sample_mask;
     counts.valid_sequences += sequence.sample_mask;
+  }
+  return counts;
+}
+
+std::vector<int32_t> NewTokens(std::span<const Sequence> sequences) {
+  std::vector<size_t> order(sequences.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  // In order, what a sequence shares with any before it, it shares with the one right before it.
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    const Sequence &x = sequences[a], &y = sequences[b];
+    return x.group != y.group ? x.group < y.group : std::ranges::lexicographical_compare(x.tokens, y.tokens);
+  });
+  std::vector<int32_t> counts(sequences.size());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const Sequence& sequence = sequences[order[i]];
+    const bool first = i == 0 || sequences[order[i - 1]].group != sequence.group;
+    const std::span<const int32_t> before = first ? std::span<const int32_t>() : sequences[order[i - 1]].tokens;
+    const auto shared = std::ranges::mismatch(before, sequence.tokens).in2 - sequence.tokens.begin();
+    counts[order[i]] = static_cast<int32_t>(static_cast<std::ptrdiff_t>(sequence.tokens.size()) - shared);
   }
   return counts;
 }

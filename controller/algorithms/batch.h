@@ -32,6 +32,10 @@ struct GlobalCounts {
 };
 GlobalCounts CountValid(std::span<const Sequence> sequences);
 
+// How many of each sequence's tokens are not shared with the beginning of another of its group that has them already:
+// together they are the distinct beginnings of the group.
+std::vector<int32_t> NewTokens(std::span<const Sequence> sequences);
+
 // Rank `rank`'s share, in the plan's order.
 v1::PackedBatch PackForRank(std::span<const Sequence> sequences, const ShardPlan& plan, int rank);
 

@@ -34,6 +34,16 @@ TEST(Batch, CountsLeaveOutFirstTokensAndMaskedSamples) {
   EXPECT_EQ(counts.valid_sequences, 1);
 }
 
+TEST(Batch, NewTokensCountDistinctBeginnings) {
+  Data data = MakeData({3, 3, 3, 2, 3});
+  data.tokens[1] = {100, 101, 7};
+  data.tokens[0] = data.tokens[2] = {100, 101, 9};
+  data.tokens[3] = {100, 101};
+  data.tokens[4] = {100, 101, 9};
+  data.sequences[4].group = 1;
+  EXPECT_EQ(NewTokens(data.sequences), (std::vector<int32_t>{1, 1, 0, 2, 3}));
+}
+
 TEST(Batch, UnpackUndoesPack) {
   Data data = MakeData({4, 9, 2, 7, 1});
   const auto plan = PlanShards(std::vector<int32_t>{4, 9, 2, 7, 1}, {.num_ranks = 2, .max_tokens = 10}).value();

@@ -169,7 +169,7 @@ Task<absl::StatusOr<GrpoBatch>> Grpo::Rollout() {
 
 absl::StatusOr<ShardPlan> Grpo::Plan(std::span<const Sequence> sequences, bool logprobs) const {
   return PlanShards(LengthsOf(sequences), ShardOptionsOf(config_.policy, context_.trainers->size(), logprobs),
-                    GroupsOf(sequences));
+                    GroupsOf(sequences), NewTokens(sequences));
 }
 
 Task<absl::Status> Grpo::AddLogprobs(GrpoBatch* batch) {

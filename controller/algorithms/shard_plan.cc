@@ -1,6 +1,7 @@
 #include "controller/algorithms/shard_plan.h"
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "absl/strings/str_cat.h"
@@ -30,19 +31,45 @@ RankSequences DealLongestFirst(absl::Span<const int32_t> lengths, int num_ranks)
   return of_rank;
 }
 
+// Whole groups, the largest first to the rank with the fewest tokens.
+RankSequences DealGroups(absl::Span<const int32_t> tokens, absl::Span<const int64_t> groups, int num_ranks) {
+  struct Group {
+    std::vector<int> sequences;
+    int64_t tokens = 0;
+  };
+  std::map<int64_t, Group> by_number;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    Group& group = by_number[groups[i]];
+    group.sequences.push_back(static_cast<int>(i));
+    group.tokens += tokens[i];
+  }
+  std::vector<Group> order;
+  for (auto& [number, group] : by_number) order.push_back(std::move(group));
+  std::stable_sort(order.begin(), order.end(), [](const Group& a, const Group& b) { return a.tokens > b.tokens; });
+  RankSequences of_rank(num_ranks);
+  std::vector<int64_t> of_rank_tokens(num_ranks, 0);
+  for (const Group& group : order) {
+    const auto rank = std::min_element(of_rank_tokens.begin(), of_rank_tokens.end()) - of_rank_tokens.begin();
+    of_rank[rank].insert(of_rank[rank].end(), group.sequences.begin(), group.sequences.end());
+    of_rank_tokens[rank] += group.tokens;
+  }
+  return of_rank;
+}
+
 // The sequences group by group, cut into pieces of equal tokens: at most one group a cut is on two ranks.
-RankSequences DealByGroup(absl::Span<const int32_t> lengths, absl::Span<const int64_t> groups, int num_ranks) {
-  std::vector<int> order(lengths.size());
+RankSequences CutByGroup(absl::Span<const int32_t> tokens, absl::Span<const int64_t> groups, int num_ranks) {
+  std::vector<int> order(tokens.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int a, int b) { return groups[a] < groups[b]; });
-  const int64_t total = std::accumulate(lengths.begin(), lengths.end(), int64_t{0});
+  const int64_t total = std::accumulate(tokens.begin(), tokens.end(), int64_t{0});
   RankSequences of_rank(num_ranks);
-  int64_t before = 0;
+  int64_t before = 0, rank = 0;
   for (int sequence : order) {
-    const int64_t twice_middle = 2 * before + lengths[sequence];
-    const int64_t rank = total == 0 ? 0 : twice_middle * num_ranks / (2 * total);
-    of_rank[std::min<int64_t>(rank, num_ranks - 1)].push_back(sequence);
-    before += lengths[sequence];
+    // By where the sequence's middle lies; one that adds nothing stays with those before it.
+    const int64_t twice_middle = 2 * before + tokens[sequence];
+    if (tokens[sequence] > 0) rank = std::min<int64_t>(twice_middle * num_ranks / (2 * total), num_ranks - 1);
+    of_rank[rank].push_back(sequence);
+    before += tokens[sequence];
   }
   return of_rank;
 }
@@ -82,10 +109,12 @@ std::vector<std::vector<int>> Pack(const std::vector<int>& sequences, absl::Span
 }  // namespace
 
 absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options,
-                                     absl::Span<const int64_t> groups) {
+                                     absl::Span<const int64_t> groups, absl::Span<const int32_t> new_tokens) {
+  if (new_tokens.empty()) new_tokens = lengths;
   MANTA_CHECK(options.num_ranks > 0);
   MANTA_CHECK((options.max_tokens > 0) != (options.max_sequences > 0));
   MANTA_CHECK(groups.empty() || groups.size() == lengths.size());
+  MANTA_CHECK(new_tokens.size() == lengths.size());
   for (size_t i = 0; i < lengths.size(); ++i) {
     if (options.max_tokens > 0 && lengths[i] > options.max_tokens) {
       return UserError(absl::StrCat("a sequence of ", lengths[i], " tokens does not fit in a microbatch of ",
@@ -96,9 +125,12 @@ absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const Sh
   }
   RankSequences of_rank = DealLongestFirst(lengths, options.num_ranks);
   if (!groups.empty()) {
-    RankSequences by_group = DealByGroup(lengths, groups, options.num_ranks);
-    const int64_t most = MostTokens(of_rank, lengths);
-    if (MostTokens(by_group, lengths) <= most + most / 20) of_rank = std::move(by_group);
+    const auto most = [&](const RankSequences& ranks) { return MostTokens(ranks, new_tokens); };
+    RankSequences by_group = DealGroups(new_tokens, groups, options.num_ranks);
+    RankSequences cut = CutByGroup(new_tokens, groups, options.num_ranks);
+    if (most(by_group) > most(cut) + most(cut) / 20) by_group = std::move(cut);
+    const int64_t apart = MostTokens(of_rank, lengths);
+    if (most(by_group) <= apart + apart / 20) of_rank = std::move(by_group);
   }
   ShardPlan plan;
   size_t most = 1;

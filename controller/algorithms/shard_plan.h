@@ -33,9 +33,11 @@ struct ShardPlan {
 //
 // `groups`: [lengths] or empty. What sequences of one group begin with is computed once where they share a microbatch,
 // so they are kept on one rank and next to each other, unless that costs more than a twentieth in the ranks' balance or
-// an eighth in the number of a rank's microbatches.
+// an eighth in the number of a rank's microbatches. `new_tokens`: [lengths], or empty for the lengths themselves: how
+// many of a sequence's tokens are not shared with those before it in its group; what ranks are balanced by.
 [[nodiscard]] absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options,
-                                                   absl::Span<const int64_t> groups = {});
+                                                   absl::Span<const int64_t> groups = {},
+                                                   absl::Span<const int32_t> new_tokens = {});
 
 // Largest over mean of the ranks' tokens, minus one; 0 is perfect.
 double TokenImbalance(const ShardPlan& plan, absl::Span<const int32_t> lengths);

@@ -76,6 +76,20 @@ TEST(ShardPlan, KeepsGroupsTogether) {
   EXPECT_LT(TokenImbalance(balanced, uneven), 0.01);
 }
 
+// Two groups whose samples are all alike cost what one does whose samples differ.
+TEST(ShardPlan, BalancesWhatIsComputed) {
+  const std::vector<int32_t> lengths(30, 10);
+  std::vector<int64_t> groups;
+  std::vector<int32_t> new_tokens;
+  for (int i = 0; i < 30; ++i) {
+    groups.push_back(i / 10);
+    new_tokens.push_back(i < 20 ? (i % 10 == 0 ? 10 : 0) : 2);
+  }
+  const auto plan = PlanShards(lengths, {.num_ranks = 2, .max_tokens = 1000}, groups, new_tokens).value();
+  EXPECT_EQ(plan.microbatches[0][0].size(), 10u);
+  EXPECT_EQ(plan.microbatches[1][0].size(), 20u);
+}
+
 TEST(ShardPlan, TooLongSaysSo) {
   const auto status = PlanShards({5, 70}, {.num_ranks = 1, .max_tokens = 64}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
