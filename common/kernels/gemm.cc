@@ -30,8 +30,9 @@ void Gemm(int64_t m, int64_t n, int64_t k, MatrixView a, MatrixView b, const flo
   Run(m, n, k, a, b, nullptr, bias, accumulate, y, ldy);
 }
 
-void Gemm(int64_t m, const float* x, int64_t ldx, const PackedWeight& w, const float* bias, float* y, int64_t ldy) {
-  Run(m, w.n(), w.k(), {x, ldx, 1}, {}, w.data(), bias, false, y, ldy);
+void Gemm(int64_t m, const float* x, int64_t ldx, const PackedWeight& w, const float* bias, bool accumulate, float* y,
+          int64_t ldy) {
+  Run(m, w.n(), w.k(), {x, ldx, 1}, {}, w.data(), bias, accumulate, y, ldy);
 }
 
 void PackedWeight::Free::operator()(float* p) const {

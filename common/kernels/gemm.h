@@ -22,7 +22,7 @@ struct MatrixView {
   int64_t col_stride = 1;
 };
 
-// y[m, n] = a[m, k] b[k, n] + (accumulate ? y : bias). bias: [n] or null. y: rows contiguous, `ldy` apart.
+// y[m, n] = a[m, k] b[k, n] + bias, added to what y holds where `accumulate`. bias: [n] or null. y: rows contiguous, `ldy` apart.
 // A weight w[n, k] as Hugging Face stores it is b through {w, 1, k}; x w^T is thus Gemm(m, n, k, {x, k, 1}, {w, 1, k},
 // ...).
 void Gemm(int64_t m, int64_t n, int64_t k, MatrixView a, MatrixView b, const float* bias, bool accumulate, float* y,
@@ -46,7 +46,8 @@ class PackedWeight {
   std::unique_ptr<float[], Free> data_;  // [ceil(n / kPanel), k, kPanel], zeros beyond n
 };
 
-// y[m, n] = x[m, k] w^T + bias, rows of x `ldx` apart.
-void Gemm(int64_t m, const float* x, int64_t ldx, const PackedWeight& w, const float* bias, float* y, int64_t ldy);
+// y[m, n] = x[m, k] w^T + bias, added to what y holds where `accumulate`; rows of x `ldx` apart.
+void Gemm(int64_t m, const float* x, int64_t ldx, const PackedWeight& w, const float* bias, bool accumulate, float* y,
+          int64_t ldy);
 
 }  // namespace manta::kernels

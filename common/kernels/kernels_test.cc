@@ -63,7 +63,7 @@ TEST(GemmTest, AgreesWithDouble) {
 
     Floats packed(m * n, NAN);
     const PackedWeight weight(w.data(), n, k);
-    Gemm(m, a.data(), k, weight, bias.data(), packed.data(), n);
+    Gemm(m, a.data(), k, weight, bias.data(), false, packed.data(), n);
     EXPECT_TRUE(SameBits(y.data(), packed.data(), m * n));
 
     // Through the other layouts: both operands transposed, added to what is there.
@@ -89,7 +89,7 @@ TEST(GemmTest, RowsDoNotDependOnTheirNumberOrOnThreads) {
     SetThreads(threads);
     for (int64_t rows : {1, 2, 3, 4, 6, 7, 11, 12, 13, 17, 64}) {
       const int64_t first = (rows * 7) % (m - rows + 1);
-      Gemm(rows, a.data() + first * k, k, packed, nullptr, some.data(), n);
+      Gemm(rows, a.data() + first * k, k, packed, nullptr, false, some.data(), n);
       EXPECT_TRUE(SameBits(some.data(), all.data() + first * n, rows * n))
           << rows << " rows, " << threads << " threads";
     }

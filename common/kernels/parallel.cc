@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <condition_variable>
 #include <mutex>
 #include <thread>
 #include <vector>
@@ -30,79 +29,66 @@ class Pool {
 
   void Resize(int threads) {
     std::lock_guard<std::mutex> turn(turn_);
-    Stop();
-    threads_ = std::max(threads, 1);
-    for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i, seen = generation_.load()] { Work(i, seen); });
+    Publish(kStop);
+    for (std::thread& worker : workers_) worker.join();
+    workers_.clear();
+    threads_ = std::clamp(threads, 1, kMostThreads);
+    for (int i = 1; i < threads_; ++i) workers_.emplace_back([this, i, seen = turn_word_.load()] { Work(i, seen); });
   }
   int threads() const { return threads_; }
 
   void Run(int64_t size, int pieces, absl::FunctionRef<void(int64_t, int64_t)> body) {
     std::lock_guard<std::mutex> turn(turn_);
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      size_ = size;
-      pieces_ = std::min(pieces, threads_);
-      body_ = &body;
-      left_ = pieces_ - 1;
-      ++generation_;
+    pieces = std::min(pieces, threads_);
+    size_ = size;
+    body_ = &body;
+    left_.store(pieces - 1, std::memory_order_relaxed);
+    Publish(static_cast<uint32_t>(pieces));
+    Piece(0, pieces, size, body);
+    Spin([this] { return left_.load(std::memory_order_acquire) == 0; });
+    for (int left = left_.load(std::memory_order_acquire); left != 0; left = left_.load(std::memory_order_acquire)) {
+      left_.wait(left);
     }
-    start_.notify_all();
-    Piece(0, pieces_, size, body);
-    Spin([this] { return left_ == 0; });
-    std::unique_lock<std::mutex> lock(mutex_);
-    done_.wait(lock, [this] { return left_ == 0; });
-    body_ = nullptr;
   }
 
  private:
+  static constexpr int kPieceBits = 11, kMostThreads = 1024;
+  static constexpr uint32_t kStop = 0;  // in place of a number of pieces
+
+  // The word that threads watch: how many turns there were, and this one's pieces. A thread that has no piece of a turn
+  // looks at nothing else, so the next turn need not wait for it.
+  void Publish(uint32_t pieces) {
+    const uint32_t turns = (turn_word_.load(std::memory_order_relaxed) >> kPieceBits) + 1;
+    turn_word_.store(turns << kPieceBits | pieces);
+    turn_word_.notify_all();
+  }
+
   static void Piece(int index, int pieces, int64_t size, absl::FunctionRef<void(int64_t, int64_t)> body) {
     const int64_t begin = size * index / pieces, end = size * (index + 1) / pieces;
     if (begin < end) body(begin, end);
   }
 
-  void Work(int index, uint64_t seen) {
-    std::unique_lock<std::mutex> lock(mutex_);
+  void Work(int index, uint32_t seen) {
     while (true) {
-      lock.unlock();
-      Spin([&] { return generation_ != seen; });
-      lock.lock();
-      start_.wait(lock, [&] { return stopping_ || generation_ != seen; });
-      if (stopping_) return;
-      seen = generation_;
-      if (index >= pieces_) continue;
-      const auto* body = body_;
-      const int pieces = pieces_;
-      const int64_t size = size_;
-      lock.unlock();
-      Piece(index, pieces, size, *body);
-      lock.lock();
-      if (--left_ == 0) done_.notify_one();
+      Spin([&] { return turn_word_.load(std::memory_order_relaxed) != seen; });
+      turn_word_.wait(seen);
+      seen = turn_word_.load(std::memory_order_acquire);
+      const int pieces = static_cast<int>(seen & ((1u << kPieceBits) - 1));
+      if (pieces == static_cast<int>(kStop)) return;
+      if (index >= pieces) continue;
+      Piece(index, pieces, size_, *body_);
+      if (left_.fetch_sub(1, std::memory_order_acq_rel) == 1) left_.notify_one();
     }
-  }
-
-  void Stop() {
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      stopping_ = true;
-    }
-    start_.notify_all();
-    for (std::thread& worker : workers_) worker.join();
-    workers_.clear();
-    stopping_ = false;
   }
 
   std::mutex turn_;  // one Run or Resize at a time
-  std::mutex mutex_;
-  std::condition_variable start_, done_;
   std::vector<std::thread> workers_;
   int threads_ = 1;
-  // Guarded by mutex_; the two that a thread spins on may be read without it.
-  bool stopping_ = false;
-  std::atomic<uint64_t> generation_ = 0;
+  std::atomic<uint32_t> turn_word_ = 0;
+  // Of the turn; only threads that have a piece of it read them.
   int64_t size_ = 0;
-  int pieces_ = 0;
-  std::atomic<int> left_ = 0;
   const absl::FunctionRef<void(int64_t, int64_t)>* body_ = nullptr;
+  std::atomic<int> left_ = 0;
 };
 
 }  // namespace

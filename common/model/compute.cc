@@ -19,6 +19,17 @@ kernels::HeadsShape KernelShape(HeadShape s) {
   return {s.heads, s.kv_heads, s.head_dim};
 }
 
+// y [m, n] = x w^T + bias, added to what y holds where `accumulate`.
+void MultiplyInto(at::Tensor& y, const at::Tensor& x, const Weight& weight, const at::Tensor& bias, bool accumulate) {
+  const at::Tensor rows = x.contiguous();
+  const int64_t m = x.size(0), k = x.size(1), n = weight.value.size(0);
+  if (weight.packed != nullptr) {
+    kernels::Gemm(m, Data(rows), k, *weight.packed, Data(bias), accumulate, MutableData(y), n);
+  } else {
+    kernels::Gemm(m, n, k, {Data(rows), k, 1}, {Data(weight.value), 1, k}, Data(bias), accumulate, MutableData(y), n);
+  }
+}
+
 // The type that sums are taken in.
 at::ScalarType WideType(const at::Tensor& x) {
   return x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
@@ -48,17 +59,26 @@ void EmbeddingBackward(const at::Tensor& tokens, const at::Tensor& dy, const at:
 
 at::Tensor Linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
   if (UseKernels(x)) {
-    const at::Tensor rows = x.contiguous();
-    const int64_t m = x.size(0), k = x.size(1), n = weight.value.size(0);
-    at::Tensor y = at::empty({m, n}, x.options());
-    if (weight.packed != nullptr) {
-      kernels::Gemm(m, Data(rows), k, *weight.packed, Data(bias), MutableData(y), n);
-    } else {
-      kernels::Gemm(m, n, k, {Data(rows), k, 1}, {Data(weight.value), 1, k}, Data(bias), false, MutableData(y), n);
-    }
+    at::Tensor y = at::empty({x.size(0), weight.value.size(0)}, x.options());
+    MultiplyInto(y, x, weight, bias, /*accumulate=*/false);
     return y;
   }
   return bias.defined() ? at::addmm(bias, x, weight.value.t()) : at::mm(x, weight.value.t());
+}
+
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  if (UseKernels(x)) return AddLinear_(residual.clone(at::MemoryFormat::Contiguous), x, weight, bias);
+  const at::Tensor y = at::addmm(residual, x, weight.value.t());
+  return bias.defined() ? y + bias : y;
+}
+
+at::Tensor AddLinear_(at::Tensor residual, const at::Tensor& x, const Weight& weight, const at::Tensor& bias) {
+  if (UseKernels(x) && residual.is_contiguous()) {
+    MultiplyInto(residual, x, weight, bias, /*accumulate=*/true);
+    return residual;
+  }
+  residual.addmm_(x, weight.value.t());
+  return bias.defined() ? residual.add_(bias) : residual;
 }
 
 at::Tensor LinearInputGradient(const at::Tensor& dy, const at::Tensor& weight) {

@@ -19,6 +19,9 @@ at::Tensor Embedding(const at::Tensor& tokens, const at::Tensor& weight);
 void EmbeddingBackward(const at::Tensor& tokens, const at::Tensor& dy, const at::Tensor& grad);
 
 at::Tensor Linear(const at::Tensor& x, const Weight& weight, const at::Tensor& bias);
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weight& weight, const at::Tensor& bias);
+// The same over `residual`, which is returned.
+at::Tensor AddLinear_(at::Tensor residual, const at::Tensor& x, const Weight& weight, const at::Tensor& bias);
 at::Tensor LinearInputGradient(const at::Tensor& dy, const at::Tensor& weight);             // dy w
 void AddWeightGradient(const at::Tensor& dy, const at::Tensor& x, const at::Tensor& grad);  // grad += dy^T x
 void AddBiasGradient(const at::Tensor& dy, const at::Tensor& grad);

@@ -1,5 +1,9 @@
 #include "common/model/forward.h"
 
+#include <c10/core/GradMode.h>
+
+#include <algorithm>
+
 #include "common/base/status.h"
 #include "common/base/strings.h"
 #include "common/model/catch_aten.h"
@@ -17,12 +21,14 @@ absl::Status CheckInputs(const Parameters& parameters, const at::Tensor& tokens,
   // On a GPU the check would wait for the device: there the caller vouches for its tokens.
   if (!tokens.is_cpu() || tokens.numel() == 0) return absl::OkStatus();
   const int64_t vocab = parameters.config().vocab_size;
-  const auto [low, high] = at::aminmax(tokens);
-  if (low.item<int64_t>() < 0 || high.item<int64_t>() >= vocab) {
-    const int64_t bad = low.item<int64_t>() < 0 ? low.item<int64_t>() : high.item<int64_t>();
-    return UserError(StrCat("token ", bad, " is outside the vocabulary of ", vocab));
+  const at::Tensor ids = tokens.contiguous(), places = positions.contiguous();
+  for (const int64_t* id = ids.const_data_ptr<int64_t>(); id != ids.const_data_ptr<int64_t>() + ids.numel(); ++id) {
+    if (*id < 0 || *id >= vocab) return UserError(StrCat("token ", *id, " is outside the vocabulary of ", vocab));
   }
-  if (positions.min().item<int64_t>() < 0) return UserError("a position is negative");
+  const int64_t* const p = places.const_data_ptr<int64_t>();
+  if (std::any_of(p, p + places.numel(), [](int64_t position) { return position < 0; })) {
+    return UserError("a position is negative");
+  }
   return absl::OkStatus();
 }
 
@@ -35,10 +41,10 @@ at::Tensor Layer(const ModelConfig& config, const LayerWeights& w, int index, co
       ops::SplitNormRotate(qkv, w.q_norm, w.k_norm, config.rms_norm_eps, rotary.cos, rotary.sin, config);
   const AttentionSpec spec{index, config.attention_scale(), config.layer_window[static_cast<size_t>(index)]};
   const at::Tensor mixed = attention.Attend(spec, q, k, v).view({x.size(0), config.q_size()});
-  const at::Tensor h = x + ops::Linear(mixed, w.o, w.o_bias);
+  const at::Tensor h = ops::AddLinear(x, mixed, w.o, w.o_bias);
   const at::Tensor gate_up =
       ops::Linear(ops::RmsNorm(h, w.post_attention_norm, config.rms_norm_eps), w.gate_up, w.gate_up_bias);
-  return h + ops::Linear(ops::SiluMul(gate_up), w.down, w.down_bias);
+  return ops::AddLinear(h, ops::SiluMul(gate_up), w.down, w.down_bias);
 }
 
 }  // namespace
@@ -51,10 +57,15 @@ absl::StatusOr<at::Tensor> Forward(const Parameters& parameters, const at::Tenso
     const ModelWeights& weights = parameters.weights();
     const RotaryTable::Rows rotary = parameters.rotary().Lookup(positions);
     at::Tensor x = ops::Embedding(tokens, weights.embedding);
-    if (options.layer_outputs != nullptr) options.layer_outputs->push_back(x);
+    const auto keep = [&options](const at::Tensor& output) {
+      // Without gradients the next layer writes over it.
+      if (options.layer_outputs == nullptr) return;
+      options.layer_outputs->push_back(c10::GradMode::is_enabled() ? output : output.clone());
+    };
+    keep(x);
     for (int i = 0; i < config.num_layers; ++i) {
       x = Layer(config, weights.layers[static_cast<size_t>(i)], i, x, rotary, attention);
-      if (options.layer_outputs != nullptr) options.layer_outputs->push_back(x);
+      keep(x);
     }
     return ops::RmsNorm(x, weights.norm, config.rms_norm_eps);
   });

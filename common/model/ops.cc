@@ -1,5 +1,6 @@
 #include "common/model/ops.h"
 
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "common/model/compute.h"
@@ -32,6 +33,16 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+// Backward of x w^T + b, where x is the function's input `x_index`: adds to the weights' gradients, -> d_x.
+at::Tensor BackwardOfLinear(AutogradContext* ctx, const at::Tensor& dy, size_t x_index) {
+  const variable_list saved = ctx->get_saved_variables();
+  at::Tensor dx;
+  if (ctx->needs_input_grad(x_index)) dx = compute::LinearInputGradient(dy, saved[1]);
+  if (at::Tensor grad = KeptGrad(ctx, "grad"); grad.defined()) compute::AddWeightGradient(dy, saved[0], grad);
+  if (at::Tensor grad = KeptGrad(ctx, "bias_grad"); grad.defined()) compute::AddBiasGradient(dy, grad);
+  return dx;
+}
+
 struct LinearFunction : torch::autograd::Function<LinearFunction> {
   static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x, const at::Tensor& value, const Weight& weight,
                             const Weight& bias) {
@@ -41,13 +52,21 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     return compute::Linear(x, weight, bias.value);
   }
   static variable_list backward(AutogradContext* ctx, variable_list grads) {
-    const variable_list saved = ctx->get_saved_variables();
+    return {BackwardOfLinear(ctx, grads[0].contiguous(), 0), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+struct AddLinearFunction : torch::autograd::Function<AddLinearFunction> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& residual, const at::Tensor& x,
+                            const at::Tensor& value, const Weight& weight, const Weight& bias) {
+    ctx->save_for_backward({x, value});
+    KeepGrad(ctx, "grad", weight);
+    KeepGrad(ctx, "bias_grad", bias);
+    return compute::AddLinear(residual, x, weight, bias.value);
+  }
+  static variable_list backward(AutogradContext* ctx, variable_list grads) {
     const at::Tensor dy = grads[0].contiguous();
-    at::Tensor dx;
-    if (ctx->needs_input_grad(0)) dx = compute::LinearInputGradient(dy, saved[1]);
-    if (at::Tensor grad = KeptGrad(ctx, "grad"); grad.defined()) compute::AddWeightGradient(dy, saved[0], grad);
-    if (at::Tensor grad = KeptGrad(ctx, "bias_grad"); grad.defined()) compute::AddBiasGradient(dy, grad);
-    return {dx, at::Tensor(), at::Tensor(), at::Tensor()};
+    return {dy, BackwardOfLinear(ctx, dy, 1), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
 
@@ -109,17 +128,30 @@ struct SiluMulFunction : torch::autograd::Function<SiluMulFunction> {
   }
 };
 
+// Where no gradient is wanted, autograd's nodes would cost more than the smaller operations themselves.
+bool WithGradients() {
+  return c10::GradMode::is_enabled();
+}
+
 }  // namespace
 
 at::Tensor Embedding(const at::Tensor& tokens, const Weight& weight) {
+  if (!WithGradients()) return compute::Embedding(tokens, weight.value);
   return EmbeddingFunction::apply(weight.value, tokens, weight);
 }
 
 at::Tensor Linear(const at::Tensor& x, const Weight& weight, const Weight& bias) {
+  if (!WithGradients()) return compute::Linear(x, weight, bias.value);
   return LinearFunction::apply(x, weight.value, weight, bias);
 }
 
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weight& weight, const Weight& bias) {
+  if (!WithGradients()) return compute::AddLinear_(residual, x, weight, bias.value);
+  return AddLinearFunction::apply(residual, x, weight.value, weight, bias);
+}
+
 at::Tensor RmsNorm(const at::Tensor& x, const Weight& weight, double eps) {
+  if (!WithGradients()) return compute::RmsNorm(x, weight.value, eps).first;
   return RmsNormFunction::apply(x, weight.value, weight, eps);
 }
 
@@ -127,12 +159,16 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> SplitNormRotate(const at::Tensor&
                                                                const Weight& k_norm, double eps, const at::Tensor& cos,
                                                                const at::Tensor& sin, const ModelConfig& config) {
   const compute::HeadShape shape{config.num_heads, config.num_kv_heads, config.head_dim};
+  if (!WithGradients()) {
+    compute::SplitHeads heads = compute::SplitNormRotate(qkv, q_norm.value, k_norm.value, eps, cos, sin, shape);
+    return {heads.q, heads.k, heads.v};
+  }
   const variable_list heads = SplitNormRotateFunction::apply(qkv, q_norm, k_norm, eps, cos, sin, shape);
   return {heads[0], heads[1], heads[2]};
 }
 
 at::Tensor SiluMul(const at::Tensor& x) {
-  return SiluMulFunction::apply(x);
+  return WithGradients() ? SiluMulFunction::apply(x) : compute::SiluMul(x);
 }
 
 }  // namespace manta::model::ops

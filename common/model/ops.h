@@ -19,6 +19,9 @@ at::Tensor Embedding(const at::Tensor& tokens, const Weight& weight);
 // x: [rows, in] -> x w^T + b: [rows, out].
 at::Tensor Linear(const at::Tensor& x, const Weight& weight, const Weight& bias);
 
+// residual + x w^T + b. Where gradients are off, `residual` [rows, out] is overwritten and returned.
+at::Tensor AddLinear(const at::Tensor& residual, const at::Tensor& x, const Weight& weight, const Weight& bias);
+
 // x / sqrt(mean(x^2) + eps) * w over the last dimension (Zhang and Sennrich, 2019). x: [rows, hidden].
 at::Tensor RmsNorm(const at::Tensor& x, const Weight& weight, double eps);
 

@@ -54,7 +54,7 @@ void BenchGemm(int64_t n, int64_t k) {
     const at::Tensor wt = w.t();
     const double theirs = Best([&] { at::mm_out(z, x, wt); });
     const double ours =
-        Best([&] { kernels::Gemm(m, x.data_ptr<float>(), k, packed, nullptr, y.data_ptr<float>(), n); });
+        Best([&] { kernels::Gemm(m, x.data_ptr<float>(), k, packed, nullptr, false, y.data_ptr<float>(), n); });
     const double flops = 2.0 * static_cast<double>(m * n * k);
     Print("packed", m, n, k, flops, ours, theirs);
     if (m < 64) continue;

@@ -1,6 +1,6 @@
 #include "worker_gen/runner/model_runner.h"
 
-#include <ATen/core/grad_mode.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <utility>
@@ -31,7 +31,8 @@ at::Tensor Borrow(std::vector<int64_t>& values) {
 
 }  // namespace
 
-int64_t ModelRunner::BlockBytes(const model::ModelConfig& config, int32_t block_size, int64_t element_bytes) {
+int64_t ModelRunner::BlockBytes(const model::ModelConfig& config, int32_t block_size, int64_t element_bytes, bool gpu) {
+  if (!gpu) return PagedAttention::BlockBytes(config, block_size);
   return config.num_layers * 2 * block_size * config.num_kv_heads * config.head_dim * element_bytes;
 }
 
@@ -52,7 +53,7 @@ absl::StatusOr<std::unique_ptr<ModelRunner>> ModelRunner::Create(model::Paramete
 }
 
 absl::Status ModelRunner::Step(absl::Span<const SequenceChunk> chunks, absl::Span<absl::StatusOr<SampledToken>> drawn) {
-  at::NoGradGuard no_grad;
+  c10::InferenceMode inference;
   tokens_.clear();
   positions_.clear();
   rows_.clear();

@@ -1,8 +1,8 @@
 // The runner over common/model: the trainer's own forward pass, with attention over the paged cache.
 //
-// Storage is [num_layers, 2 (keys, values), num_blocks, block_size, num_kv_heads, head_dim]; pages that were never
-// written cost no memory. On the CPU in float32 what a sequence gets does not depend, by a bit, on what else is in the
-// step, on how its tokens were split over steps, on which blocks it shares, or on whether it is a fork.
+// Pages of the cache that were never written cost no memory. On the CPU in float32 what a sequence gets does not depend,
+// by a bit, on what else is in the step, on how its tokens were split over steps, on which blocks it shares, or on
+// whether it is a fork.
 //
 // Not thread-safe: the engine's thread calls Step; weights are replaced between steps.
 #pragma once
@@ -33,7 +33,8 @@ class ModelRunner : public Runner {
   void SetWeights(const at::Tensor& values);
 
   // Bytes of one block over all layers.
-  static int64_t BlockBytes(const model::ModelConfig& config, int32_t block_size, int64_t element_bytes);
+  static int64_t BlockBytes(const model::ModelConfig& config, int32_t block_size, int64_t element_bytes,
+                            bool gpu);
 
  private:
   ModelRunner(model::Parameters parameters, std::unique_ptr<StepAttention> attention)

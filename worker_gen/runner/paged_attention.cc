@@ -3,22 +3,30 @@
 #include <algorithm>
 #include <cstring>
 
+#include "common/kernels/paged_attention.h"
 #include "common/kernels/parallel.h"
-#include "worker_gen/runner/paged_attention_kernel.h"
 
 namespace manta::gen {
 namespace {
 
-// Fewer are done before a second thread has woken up.
-constexpr int64_t kTokensWorthAThread = 8;
 constexpr int64_t kFloatsWorthAThread = 1 << 16;
+
+int64_t BlockFloats(const model::ModelConfig& config, int32_t block_size) {
+  kernels::AttentionShape shape;
+  shape.num_kv_heads = config.num_kv_heads;
+  shape.head_dim = config.head_dim;
+  return kernels::PagedBlockFloats(shape, block_size);
+}
 
 }  // namespace
 
 PagedAttention::PagedAttention(const model::ModelConfig& config, int32_t num_blocks, int32_t block_size)
     : block_size_(block_size),
-      cache_(at::empty({config.num_layers, 2, num_blocks, block_size, config.num_kv_heads, config.head_dim},
-                       at::kFloat)) {}
+      cache_(at::empty({config.num_layers, 2, num_blocks, BlockFloats(config, block_size)}, at::kFloat)) {}
+
+int64_t PagedAttention::BlockBytes(const model::ModelConfig& config, int32_t block_size) {
+  return config.num_layers * 2 * BlockFloats(config, block_size) * static_cast<int64_t>(sizeof(float));
+}
 
 void PagedAttention::SetChunks(absl::Span<const SequenceChunk> chunks) {
   blocks_.clear();
@@ -33,32 +41,24 @@ void PagedAttention::SetChunks(absl::Span<const SequenceChunk> chunks) {
 
 at::Tensor PagedAttention::Attend(const model::AttentionSpec& spec, const at::Tensor& q, const at::Tensor& k,
                                   const at::Tensor& v) {
-  const int64_t num_tokens = q.size(0), num_heads = q.size(1), num_kv_heads = k.size(1), head_dim = q.size(2);
+  const int64_t num_tokens = q.size(0), num_heads = q.size(1), head_dim = q.size(2);
   TORCH_CHECK(num_tokens == static_cast<int64_t>(positions_.size()), "attention over ", num_tokens, " tokens, ",
               positions_.size(), " were announced");
   const at::Tensor queries = q.contiguous(), keys = k.contiguous(), values = v.contiguous();
   at::Tensor out = at::empty({num_tokens, num_heads, head_dim}, q.options());
-  const int64_t slot = num_kv_heads * head_dim, layer_bytes = cache_.stride(1);
-  float* key_cache = cache_.data_ptr<float>() + spec.layer * cache_.stride(0);
-  float* value_cache = key_cache + layer_bytes;
-  for (int64_t t = 0; t < num_tokens; ++t) {
-    const int64_t at =
-        (static_cast<int64_t>(blocks_[t][positions_[t] / block_size_]) * block_size_ + positions_[t] % block_size_) *
-        slot;
-    std::memcpy(key_cache + at, keys.data_ptr<float>() + t * slot, slot * sizeof(float));
-    std::memcpy(value_cache + at, values.data_ptr<float>() + t * slot, slot * sizeof(float));
-  }
-  const float* query_data = queries.const_data_ptr<float>();
-  float* out_data = out.data_ptr<float>();
-  const PagedAttentionShape shape{static_cast<int32_t>(num_heads), static_cast<int32_t>(num_kv_heads),
-                                  static_cast<int32_t>(head_dim),  block_size_,
-                                  static_cast<float>(spec.scale),  static_cast<int32_t>(spec.window)};
-  kernels::ParallelFor(num_tokens, kTokensWorthAThread, [&](int64_t begin, int64_t end) {
-    for (int64_t t = begin; t < end; ++t) {
-      AttendPaged(shape, query_data + t * num_heads * head_dim, key_cache, value_cache, blocks_[t], positions_[t],
-                  out_data + t * num_heads * head_dim);
-    }
-  });
+  kernels::AttentionShape shape;
+  shape.num_heads = num_heads;
+  shape.num_kv_heads = k.size(1);
+  shape.head_dim = head_dim;
+  shape.scale = static_cast<float>(spec.scale);
+  shape.window = spec.window;
+  kernels::PagedCache cache;
+  cache.block_size = block_size_;
+  cache.keys = cache_.data_ptr<float>() + spec.layer * cache_.stride(0);
+  cache.values = cache.keys + cache_.stride(1);
+  const kernels::PagedTokens tokens{num_tokens, blocks_.data(), positions_.data()};
+  kernels::StorePaged(shape, tokens, keys.const_data_ptr<float>(), values.const_data_ptr<float>(), cache);
+  kernels::AttendPaged(shape, tokens, queries.const_data_ptr<float>(), cache, out.data_ptr<float>());
   return out;
 }
 

@@ -1,8 +1,7 @@
-// Attention over the paged cache: the generator's backend of the model's forward.
+// Attention over the paged cache on the CPU: the generator's backend of the model's forward.
 //
-// The cache is one tensor [num_layers, 2 (keys, values), num_blocks, block_size, num_kv_heads, head_dim]. Attend first
-// writes the keys and values of all tokens of the step, then lets each token attend to its sequence's blocks: tokens of
-// one step may thus share blocks that are filled in it. Not thread-safe.
+// Attend first writes the keys and values of all tokens of the step, then lets each token attend to its sequence's
+// blocks: tokens of one step may thus share blocks that are filled in it. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -26,9 +25,12 @@ class PagedAttention : public StepAttention {
 
   void CopyBlocks(absl::Span<const BlockCopy> copies) override;
 
+  // Bytes of a block over all layers.
+  static int64_t BlockBytes(const model::ModelConfig& config, int32_t block_size);
+
  private:
   const int32_t block_size_;
-  at::Tensor cache_;  // [num_layers, 2, num_blocks, block_size, num_kv_heads, head_dim]
+  at::Tensor cache_;  // [num_layers, 2 (keys, values), num_blocks, floats of a block]; see common/kernels/paged_attention.h
   // Of each token of the step:
   std::vector<const int32_t*> blocks_;  // its sequence's block table
   std::vector<int32_t> positions_;

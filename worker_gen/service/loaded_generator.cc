@@ -114,7 +114,8 @@ absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1:
       ChooseNumBlocks(
           {.num_blocks = request.num_blocks(),
            .memory_fraction = request.memory_fraction(),
-           .block_bytes = ModelRunner::BlockBytes(config, options.limits.block_size, at::elementSize(placement.dtype)),
+           .block_bytes = ModelRunner::BlockBytes(config, options.limits.block_size, at::elementSize(placement.dtype),
+                                                  placement.device.is_cuda()),
            .blocks_per_sequence = BlocksFor(options.max_model_len, options.limits.block_size),
            .max_num_seqs = options.limits.max_num_seqs},
           available));

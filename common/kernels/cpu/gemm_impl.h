@@ -55,11 +55,8 @@ void ComputeTile(const Tile& t) {
     for (int r = 0; r < kRows; ++r) {
       float* y = t.y + r * t.ldy + v * kLanes;
       F16 result = sum[r][v];
-      if (t.add) {
-        result = result + LoadPart(y, left);
-      } else if (t.bias != nullptr) {
-        result = result + LoadPart(t.bias + v * kLanes, left);
-      }
+      if (t.add) result = result + LoadPart(y, left);
+      if (t.bias != nullptr) result = result + LoadPart(t.bias + v * kLanes, left);
       StorePart(y, result, left);
     }
   }
@@ -192,7 +189,7 @@ void GemmColumns(int64_t m, int64_t n_begin, int64_t n_end, int64_t k, MatrixVie
         int64_t i = 0;
         while (i < panels) {
           tile.b = block + i * tile.b_panel;
-          tile.bias = bias == nullptr ? nullptr : bias + column + i * kPanel;
+          tile.bias = bias == nullptr || k_begin > 0 ? nullptr : bias + column + i * kPanel;
           tile.y = y + first * ldy + column + i * kPanel;
           tile.columns = columns - i * kPanel;
           if (i + step <= panels) {

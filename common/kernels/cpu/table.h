@@ -5,6 +5,7 @@
 
 #include "common/kernels/attention.h"
 #include "common/kernels/gemm.h"
+#include "common/kernels/paged_attention.h"
 #include "common/kernels/rows.h"
 
 namespace manta::kernels::cpu {
@@ -34,6 +35,8 @@ struct Table {
   void (*pack)(MatrixView b, int64_t panel, int64_t n, int64_t k_begin, int64_t k_end, float* out);
   void (*attention_forward)(const AttentionHead& head);
   void (*attention_backward)(const AttentionHead& head);
+  decltype(&kernels::StorePaged) store_paged;
+  decltype(&kernels::AttendPaged) attend_paged;
   decltype(&kernels::RmsNormForward) rms_norm_forward;
   void (*rms_norm_backward)(int64_t rows, int64_t n, const float* d_y, int64_t ld_dy, const float* x, int64_t ldx,
                             const float* w, const float* inverse, float* d_x, int64_t ld_dx, float* d_w);
