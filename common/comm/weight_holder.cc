@@ -51,13 +51,19 @@ absl::Status Damaged(const std::string& name) {
 WeightHolder::~WeightHolder() {
   if (mapping_ != nullptr) munmap(const_cast<std::byte*>(mapping_), manifest_.shared_memory_bytes());
   if (manifest_.shared_memory().empty()) return;
-  grpc::ClientContext context;
-  SetDeadline(context, absl::Now() + absl::Seconds(2));
-  v1::ReleaseWeightsRequest request;
-  request.set_version(manifest_.version());
-  request.set_shared_memory(manifest_.shared_memory());
-  v1::ReleaseWeightsReply reply;
-  (void)stub_->Release(&context, request, &reply);  // a holder that is gone has nothing to release
+  struct Call {
+    grpc::ClientContext context;
+    v1::ReleaseWeightsRequest request;
+    v1::ReleaseWeightsReply reply;
+    std::shared_ptr<v1::WeightSource::Stub> stub;
+  };
+  auto call = std::make_shared<Call>();
+  SetDeadline(call->context, absl::Now() + absl::Seconds(2));
+  call->request.set_version(manifest_.version());
+  call->request.set_shared_memory(manifest_.shared_memory());
+  call->stub = stub_;
+  // Nobody waits for it: a holder that is gone has nothing to release.
+  call->stub->async()->Release(&call->context, &call->request, &call->reply, [call](const grpc::Status&) {});
 }
 
 void WeightHolder::Describe(uint64_t version, bool shared_memory, bool checksums, absl::Time deadline) {

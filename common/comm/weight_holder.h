@@ -49,7 +49,7 @@ class WeightHolder {
 
   const std::string address_;
   const ChannelOpener& open_channel_;
-  std::unique_ptr<v1::WeightSource::Stub> stub_;
+  std::shared_ptr<v1::WeightSource::Stub> stub_;
   v1::WeightManifest manifest_;
   std::vector<SliceSpec> slices_;
   const std::byte* mapping_ = nullptr;

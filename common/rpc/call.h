@@ -7,7 +7,7 @@
 //   auto stream = rpc::OpenStream(loop, stub->async(), &rpc::AsyncOf<v1::GeneratorService>::Generate, request,
 //                                 {.deadline = absl::Minutes(10), .cancel = token});
 //   while (true) {
-//     auto chunk = co_await stream.Next();              // StatusOr<std::optional<GenerateChunk>>
+//     auto reply = co_await stream.Next();              // StatusOr<std::optional<GenerateReply>>
 //     if (!chunk.ok()) co_return chunk.status();
 //     if (!chunk->has_value()) break;                   // the server ended it with OK
 //     Use(**chunk);

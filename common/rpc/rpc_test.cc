@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/channel_cache.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
 #include "common/rpc/stream_writer.h"
@@ -163,6 +164,25 @@ TEST_F(RpcTest, ADeadServerIsUnavailableAndNothingStarted) {
   const absl::Status status = Ping(*stub_).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_EQ(GetErrorInfo(status).outcome(), v1::CALL_OUTCOME_NOT_STARTED) << status;
+}
+
+TEST_F(RpcTest, CachedChannelsAreKeptUntilTheyFail) {
+  int opened = 0;
+  ChannelCache channels([&](const std::string& address) {
+    ++opened;
+    return OpenChannel(address, "secret");
+  });
+  const std::string address = server_->address();
+  const auto first = channels.Open(address).value();
+  EXPECT_EQ(channels.Open(address).value(), first);
+  EXPECT_TRUE(Ping(*v1::ActorService::NewStub(first)).ok());
+  server_.reset();
+  EXPECT_FALSE(Ping(*v1::ActorService::NewStub(first)).ok());
+  EXPECT_NE(channels.Open(address).value(), first);
+  channels.KeepOnly({"127.0.0.1:1"});
+  (void)channels.Open(address).value();
+  EXPECT_EQ(opened, 3);
+  EXPECT_EQ(channels.Open("192.0.2.1:80").status().code(), absl::StatusCode::kFailedPrecondition);
 }
 
 TEST_F(RpcTest, NothingListensBeyondLoopback) {

@@ -27,8 +27,11 @@ namespace manta::rpc {
 template <typename Message>
 class StreamWriter {
  public:
-  static std::shared_ptr<StreamWriter> Create(size_t max_queued) {
-    std::shared_ptr<StreamWriter> writer(new StreamWriter(max_queued));
+  // Where `join` is given, a message that finds another one waiting is offered to it: join(waiting, message) moves it in
+  // and says true, or says false and the message waits behind. A message a wake-up is what a stream costs.
+  using Join = bool (*)(Message& waiting, Message& message);
+  static std::shared_ptr<StreamWriter> Create(size_t max_queued, Join join = nullptr) {
+    std::shared_ptr<StreamWriter> writer(new StreamWriter(max_queued, join));
     writer->reactor_ = new Reactor(writer);  // deletes itself in OnDone
     return writer;
   }
@@ -39,7 +42,9 @@ class StreamWriter {
   // does not fill this process's memory.
   bool Write(Message message) {
     std::lock_guard lock(mu_);
-    if (finished_ || cancelled_ || queue_.size() >= max_queued_) return false;
+    if (finished_ || cancelled_) return false;
+    if (join_ != nullptr && !queue_.empty() && join_(queue_.back(), message)) return true;
+    if (queue_.size() >= max_queued_) return false;
     queue_.push_back(std::move(message));
     Pump();
     return true;
@@ -83,7 +88,7 @@ class StreamWriter {
     std::shared_ptr<StreamWriter> writer;
   };
 
-  explicit StreamWriter(size_t max_queued) : max_queued_(max_queued) {}
+  StreamWriter(size_t max_queued, Join join) : max_queued_(max_queued), join_(join) {}
 
   void Pump() {  // mu_ is held
     if (writing_ || reactor_ == nullptr || sent_finish_) return;
@@ -126,6 +131,7 @@ class StreamWriter {
   }
 
   const size_t max_queued_;
+  const Join join_;
   mutable std::mutex mu_;
   Reactor* reactor_ = nullptr;
   std::deque<Message> queue_;

@@ -11,6 +11,7 @@
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
+#include "common/base/packed.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
 #include "common/rpc/token.h"
@@ -148,14 +149,13 @@ class Generation {
                                   {.deadline = absl::Hours(24), .cancel = interrupted_.token()});
     tokenizer::StreamDecoder decoder(tokenizer_, /*skip_special_tokens=*/true);
     while (true) {
-      absl::StatusOr<std::optional<v1::GenerateChunk>> chunk = co_await stream.Next();
-      if (!chunk.ok()) co_return chunk.status();
-      if (!chunk->has_value()) break;
-      const std::string& bytes = (*chunk)->tokens();
-      for (size_t at = 0; at + sizeof(int32_t) <= bytes.size(); at += sizeof(int32_t)) {
-        int32_t id = 0;
-        std::memcpy(&id, bytes.data() + at, sizeof(id));
-        std::fputs(decoder.Push(id).c_str(), stdout);
+      absl::StatusOr<std::optional<v1::GenerateReply>> reply = co_await stream.Next();
+      if (!reply.ok()) co_return reply.status();
+      if (!reply->has_value()) break;
+      for (const v1::GenerateChunk& chunk : (*reply)->chunks()) {
+        std::vector<int32_t> tokens;
+        if (!AppendUnpacked(chunk.tokens(), &tokens)) co_return absl::InternalError("half a token came");
+        for (const int32_t token : tokens) std::fputs(decoder.Push(token).c_str(), stdout);
       }
       std::fflush(stdout);
     }

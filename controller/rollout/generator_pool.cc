@@ -106,15 +106,18 @@ Task<std::vector<absl::StatusOr<Completion>>> GeneratorPool::Generate(int index,
   std::vector<Gathered> samples(seeds.size());
   absl::Status status;
   while (true) {
-    absl::StatusOr<std::optional<v1::GenerateChunk>> chunk = co_await stream.Next();
-    if (!chunk.ok()) status = Annotate(chunk.status(), absl::StrCat("gen-", index, ": generate"));
-    if (!chunk.ok() || !chunk->has_value()) break;
-    const v1::GenerateChunk& part = **chunk;
-    if (part.sample() < 0 || static_cast<size_t>(part.sample()) >= samples.size()) {
-      status = absl::InternalError(absl::StrCat("gen-", index, ": a chunk of sample ", part.sample(), " of ", seeds.size()));
-      break;
+    absl::StatusOr<std::optional<v1::GenerateReply>> reply = co_await stream.Next();
+    if (!reply.ok()) status = Annotate(reply.status(), absl::StrCat("gen-", index, ": generate"));
+    if (!reply.ok() || !reply->has_value()) break;
+    for (const v1::GenerateChunk& chunk : (*reply)->chunks()) {
+      if (chunk.sample() < 0 || static_cast<size_t>(chunk.sample()) >= samples.size()) {
+        status = absl::InternalError(
+            absl::StrCat("gen-", index, ": a chunk of sample ", chunk.sample(), " of ", seeds.size()));
+        break;
+      }
+      samples[chunk.sample()].Add(chunk);
     }
-    samples[part.sample()].Add(part);
+    if (!status.ok()) break;
   }
   generator.outstanding -= static_cast<int64_t>(seeds.size());
   std::vector<absl::StatusOr<Completion>> completions;

@@ -7,12 +7,21 @@
 
 namespace manta::gen {
 
+std::shared_ptr<GenerateCall::Writer> GenerateCall::MakeWriter(size_t max_queued) {
+  constexpr int kMostChunks = 256;  // in a message
+  return Writer::Create(max_queued, [](v1::GenerateReply& waiting, v1::GenerateReply& reply) {
+    if (waiting.chunks_size() + reply.chunks_size() > kMostChunks) return false;
+    for (v1::GenerateChunk& chunk : *reply.mutable_chunks()) waiting.add_chunks()->Swap(&chunk);
+    return true;
+  });
+}
+
 void GenerateStream::OnToken(const GeneratedToken& token) {
   AppendPacked(chunk_.mutable_tokens(), token.token);
   AppendPacked(chunk_.mutable_logprobs(), token.logprob);
   AppendPacked(chunk_.mutable_raw_logprobs(), token.raw_logprob);
   AppendPacked(chunk_.mutable_weight_versions(), token.weight_version);
-  if (call_->stream) call_->writer->Write(TakeChunk());
+  if (call_->stream) WriteChunk();
 }
 
 void GenerateStream::OnFinish(const absl::Status& status, const Completion& completion) {
@@ -22,17 +31,20 @@ void GenerateStream::OnFinish(const absl::Status& status, const Completion& comp
     chunk_.set_preemptions(completion.preemptions);
     chunk_.set_stop_string(completion.stop_string);
     chunk_.set_num_prompt_tokens(completion.num_prompt_tokens);
-    call_->writer->Write(TakeChunk());
+    WriteChunk();
   } else if (call_->several) {
     *chunk_.mutable_status() = ToProto(status);
-    call_->writer->Write(TakeChunk());
+    WriteChunk();
   }
   if (--call_->left == 0) call_->writer->Finish(call_->several ? absl::OkStatus() : status);
 }
 
-v1::GenerateChunk GenerateStream::TakeChunk() {
+void GenerateStream::WriteChunk() {
   chunk_.set_sample(sample_);
-  return std::exchange(chunk_, v1::GenerateChunk());
+  v1::GenerateReply reply;
+  reply.add_chunks()->Swap(&chunk_);
+  chunk_.Clear();
+  call_->writer->Write(std::move(reply));
 }
 
 }  // namespace manta::gen

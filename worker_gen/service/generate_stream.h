@@ -16,7 +16,9 @@ namespace manta::gen {
 
 // What the samples of a call share.
 struct GenerateCall {
-  using Writer = rpc::StreamWriter<v1::GenerateChunk>;
+  using Writer = rpc::StreamWriter<v1::GenerateReply>;
+  // A writer that sends chunks together that wait for one another.
+  static std::shared_ptr<Writer> MakeWriter(size_t max_queued);
   GenerateCall(std::shared_ptr<Writer> w, bool s, int samples) : writer(std::move(w)), stream(s), left(samples) {}
 
   const std::shared_ptr<Writer> writer;
@@ -33,7 +35,7 @@ class GenerateStream : public RequestSink {
   void OnFinish(const absl::Status& status, const Completion& completion) override;
 
  private:
-  v1::GenerateChunk TakeChunk();
+  void WriteChunk();
 
   const std::shared_ptr<GenerateCall> call_;
   const int sample_;

@@ -36,18 +36,18 @@ grpc::ServerUnaryReactor* GeneratorService::Configure(grpc::CallbackServerContex
   });
 }
 
-grpc::ServerWriteReactor<v1::GenerateChunk>* GeneratorService::Generate(grpc::CallbackServerContext*,
+grpc::ServerWriteReactor<v1::GenerateReply>* GeneratorService::Generate(grpc::CallbackServerContext*,
                                                                         const v1::GenerateRequest* request) {
   // For each sample a chunk a token and the last one: what max_new_tokens allows is the most that can wait.
   const size_t samples = static_cast<size_t>(std::max(request->seeds_size(), 1));
   const size_t most = (static_cast<size_t>(std::max(request->sampling().max_new_tokens(), 0)) + 1) * samples;
-  auto writer = GenerateCall::Writer::Create(most);
+  auto writer = GenerateCall::MakeWriter(most);
   if (absl::Status status = Submit(*request, writer); !status.ok()) writer->Finish(status);
   return writer->reactor();
 }
 
 absl::Status GeneratorService::Submit(const v1::GenerateRequest& request,
-                                      const std::shared_ptr<rpc::StreamWriter<v1::GenerateChunk>>& writer) {
+                                      const std::shared_ptr<rpc::StreamWriter<v1::GenerateReply>>& writer) {
   MANTA_ASSIGN_OR_RETURN(Loaded loaded, this->loaded());
   MANTA_ASSIGN_OR_RETURN(const std::vector<int32_t> prompt, Unpack<int32_t>(request.prompt_tokens(), "prompt_tokens"));
   if (request.seeds_size() > kMaxSamples) {
@@ -114,7 +114,9 @@ grpc::ServerUnaryReactor* GeneratorService::UpdateWeights(grpc::CallbackServerCo
   return control_.Serve(context, [=, this]() -> absl::Status {
     MANTA_ASSIGN_OR_RETURN(Loaded loaded, this->loaded());
     const absl::Time start = absl::Now();
-    MANTA_RETURN_IF_ERROR(loaded->UpdateWeights(*request, open_channel_, reply));
+    channels_.KeepOnly({request->sources().addresses().begin(), request->sources().addresses().end()});
+    const auto open = [this](const std::string& address) { return channels_.Open(address); };
+    MANTA_RETURN_IF_ERROR(loaded->UpdateWeights(*request, open, reply));
     reply->set_seconds(absl::ToDoubleSeconds(absl::Now() - start));
     return absl::OkStatus();
   });

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/actor/lane.h"
+#include "common/rpc/channel_cache.h"
 #include "common/rpc/stream_writer.h"
 #include "manta/v1/generator.grpc.pb.h"
 #include "worker_gen/service/loaded_generator.h"
@@ -23,12 +24,12 @@ class GeneratorService : public v1::GeneratorService::CallbackService {
  public:
   // `open_channel` reaches the holders of weights.
   GeneratorService(actor::Lane* control, ChannelOpener open_channel)
-      : control_(*control), open_channel_(std::move(open_channel)) {}
+      : control_(*control), channels_(std::move(open_channel)) {}
 
   grpc::ServerUnaryReactor* Configure(grpc::CallbackServerContext* context,
                                       const v1::ConfigureGeneratorRequest* request,
                                       v1::ConfigureGeneratorReply* reply) override;
-  grpc::ServerWriteReactor<v1::GenerateChunk>* Generate(grpc::CallbackServerContext* context,
+  grpc::ServerWriteReactor<v1::GenerateReply>* Generate(grpc::CallbackServerContext* context,
                                                         const v1::GenerateRequest* request) override;
   grpc::ServerUnaryReactor* Pause(grpc::CallbackServerContext* context, const v1::PauseRequest* request,
                                   v1::PauseReply* reply) override;
@@ -46,10 +47,10 @@ class GeneratorService : public v1::GeneratorService::CallbackService {
   using Loaded = std::shared_ptr<LoadedGenerator>;
   absl::StatusOr<Loaded> loaded() const;  // FAILED_PRECONDITION before Configure
   absl::Status Submit(const v1::GenerateRequest& request,
-                      const std::shared_ptr<rpc::StreamWriter<v1::GenerateChunk>>& w);
+                      const std::shared_ptr<rpc::StreamWriter<v1::GenerateReply>>& w);
 
   actor::Lane& control_;
-  const ChannelOpener open_channel_;
+  rpc::ChannelCache channels_;  // to the holders of the last weights
   mutable absl::Mutex mutex_;
   Loaded loaded_ ABSL_GUARDED_BY(mutex_);
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;

@@ -89,14 +89,16 @@ class GeneratorServiceTest : public testing::Test {
     grpc::ClientContext context;
     SetDeadline(context);
     auto reader = stub_->Generate(&context, request);
-    v1::GenerateChunk chunk;
-    while (reader->Read(&chunk)) {
-      ++sample.num_chunks;
-      auto append = [](auto& to, const auto& from) { to.insert(to.end(), from->begin(), from->end()); };
-      append(sample.tokens, Unpack<int32_t>(chunk.tokens(), "tokens"));
-      append(sample.logprobs, Unpack<float>(chunk.logprobs(), "logprobs"));
-      append(sample.versions, Unpack<uint64_t>(chunk.weight_versions(), "weight_versions"));
-      sample.last = chunk;
+    v1::GenerateReply reply;
+    auto append = [](auto& to, const auto& from) { to.insert(to.end(), from->begin(), from->end()); };
+    while (reader->Read(&reply)) {
+      for (const v1::GenerateChunk& chunk : reply.chunks()) {
+        ++sample.num_chunks;
+        append(sample.tokens, Unpack<int32_t>(chunk.tokens(), "tokens"));
+        append(sample.logprobs, Unpack<float>(chunk.logprobs(), "logprobs"));
+        append(sample.versions, Unpack<uint64_t>(chunk.weight_versions(), "weight_versions"));
+        sample.last = chunk;
+      }
     }
     sample.status = rpc::FromGrpc(reader->Finish());
     return sample;
@@ -172,10 +174,10 @@ TEST_F(GeneratorServiceTest, ClosingTheCallFreesItsBlocks) {
     v1::GenerateRequest request = Request({1, 2, 3}, 120);
     request.set_stream(true);
     auto reader = stub_->Generate(&context, request);
-    v1::GenerateChunk chunk;
-    ASSERT_TRUE(reader->Read(&chunk));
+    v1::GenerateReply reply;
+    ASSERT_TRUE(reader->Read(&reply));
     context.TryCancel();
-    while (reader->Read(&chunk)) {
+    while (reader->Read(&reply)) {
     }
     (void)reader->Finish();
   }
@@ -198,14 +200,16 @@ TEST_F(GeneratorServiceTest, SeveralSamplesOfAPromptAreWhatTheyAreAlone) {
   grpc::ClientContext context;
   SetDeadline(context);
   auto reader = stub_->Generate(&context, request);
-  v1::GenerateChunk chunk;
+  v1::GenerateReply reply;
   int chunks = 0;
-  while (reader->Read(&chunk)) {
-    ++chunks;
-    ASSERT_LT(chunk.sample(), 3);
-    EXPECT_FALSE(chunk.has_status());
-    EXPECT_EQ(*Unpack<int32_t>(chunk.tokens(), "tokens"), alone[chunk.sample()].tokens);
-    EXPECT_EQ(*Unpack<float>(chunk.logprobs(), "logprobs"), alone[chunk.sample()].logprobs);
+  while (reader->Read(&reply)) {
+    for (const v1::GenerateChunk& chunk : reply.chunks()) {
+      ++chunks;
+      ASSERT_LT(chunk.sample(), 3);
+      EXPECT_FALSE(chunk.has_status());
+      EXPECT_EQ(*Unpack<int32_t>(chunk.tokens(), "tokens"), alone[chunk.sample()].tokens);
+      EXPECT_EQ(*Unpack<float>(chunk.logprobs(), "logprobs"), alone[chunk.sample()].logprobs);
+    }
   }
   EXPECT_EQ(chunks, 3);
   EXPECT_TRUE(reader->Finish().ok());
@@ -235,9 +239,13 @@ TEST_F(GeneratorServiceTest, EachOfSeveralSamplesFailsByItself) {
   grpc::ClientContext context;
   SetDeadline(context);
   auto reader = stub_->Generate(&context, request);
-  v1::GenerateChunk chunk;
+  v1::GenerateReply reply;
   int failed = 0;
-  while (reader->Read(&chunk)) failed += FromProto(chunk.status()).code() == absl::StatusCode::kInvalidArgument ? 1 : 0;
+  while (reader->Read(&reply)) {
+    for (const v1::GenerateChunk& chunk : reply.chunks()) {
+      failed += FromProto(chunk.status()).code() == absl::StatusCode::kInvalidArgument ? 1 : 0;
+    }
+  }
   EXPECT_EQ(failed, 2);
   EXPECT_TRUE(reader->Finish().ok());
 }
