@@ -65,7 +65,7 @@ TEST(PagedAttentionTest, AgreesWithPackedAttention) {
           const Floats q = Random(cu.back() * row, 1), k = Random(cu.back() * kv_heads * dim, 2);
           const Floats v = Random(cu.back() * kv_heads * dim, 3);
           Floats expected(q.size());
-          AttentionForward(shape, cu.data(), 4, q.data(), k.data(), v.data(), expected.data(), nullptr);
+          AttentionForward(shape, {4, cu.data()}, q.data(), k.data(), v.data(), expected.data(), nullptr);
           for (const int64_t block_size : {16, 32, 64, 8, 20}) {
             Cached cached(shape, lengths, block_size);
             StorePaged(shape, cached.tokens(), k.data(), v.data(), cached.cache());

@@ -170,7 +170,7 @@ TEST_F(RpcTest, CachedChannelsAreKeptUntilTheyFail) {
   int opened = 0;
   ChannelCache channels([&](const std::string& address) {
     ++opened;
-    return OpenChannel(address, "secret");
+    return OpenChannel(address, "a token of a job");
   });
   const std::string address = server_->address();
   const auto first = channels.Open(address).value();

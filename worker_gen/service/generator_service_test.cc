@@ -222,9 +222,11 @@ TEST_F(GeneratorServiceTest, SeveralSamplesOfAPromptComputeItOnce) {
   grpc::ClientContext context;
   SetDeadline(context);
   auto reader = stub_->Generate(&context, request);
-  v1::GenerateChunk chunk;
+  v1::GenerateReply reply;
   int32_t cached = 0;
-  while (reader->Read(&chunk)) cached += chunk.cached_prompt_tokens();
+  while (reader->Read(&reply)) {
+    for (const v1::GenerateChunk& chunk : reply.chunks()) cached += chunk.cached_prompt_tokens();
+  }
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(cached, 15 * 5);
   WaitForGeneratedTokens(16 * 6);
