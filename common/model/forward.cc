@@ -7,6 +7,7 @@
 #include "common/base/status.h"
 #include "common/base/strings.h"
 #include "common/model/catch_aten.h"
+#include "common/model/layer.h"
 #include "common/model/ops.h"
 #include "common/model/rotary.h"
 
@@ -32,21 +33,6 @@ absl::Status CheckInputs(const Parameters& parameters, const at::Tensor& tokens,
   return absl::OkStatus();
 }
 
-// One decoder layer: attention and MLP, each after an RMSNorm and added to the residual stream.
-at::Tensor Layer(const ModelConfig& config, const LayerWeights& w, int index, const at::Tensor& x,
-                 const RotaryTable::Rows& rotary, AttentionBackend& attention) {
-  const at::Tensor normed = ops::RmsNorm(x, w.input_norm, config.rms_norm_eps);
-  const at::Tensor qkv = ops::Linear(normed, w.qkv, w.qkv_bias);
-  const auto [q, k, v] =
-      ops::SplitNormRotate(qkv, w.q_norm, w.k_norm, config.rms_norm_eps, rotary.cos, rotary.sin, config);
-  const AttentionSpec spec{index, config.attention_scale(), config.layer_window[static_cast<size_t>(index)]};
-  const at::Tensor mixed = attention.Attend(spec, q, k, v).view({x.size(0), config.q_size()});
-  const at::Tensor h = ops::AddLinear(x, mixed, w.o, w.o_bias);
-  const at::Tensor gate_up =
-      ops::Linear(ops::RmsNorm(h, w.post_attention_norm, config.rms_norm_eps), w.gate_up, w.gate_up_bias);
-  return ops::AddLinear(h, ops::SiluMul(gate_up), w.down, w.down_bias);
-}
-
 }  // namespace
 
 absl::StatusOr<at::Tensor> Forward(const Parameters& parameters, const at::Tensor& tokens, const at::Tensor& positions,
@@ -63,8 +49,13 @@ absl::StatusOr<at::Tensor> Forward(const Parameters& parameters, const at::Tenso
       options.layer_outputs->push_back(c10::GradMode::is_enabled() ? output : output.clone());
     };
     keep(x);
+    const bool recompute = options.recompute_with != nullptr && c10::GradMode::is_enabled() && x.requires_grad();
     for (int i = 0; i < config.num_layers; ++i) {
-      x = Layer(config, weights.layers[static_cast<size_t>(i)], i, x, rotary, attention);
+      if (recompute) {
+        x = RecomputedLayer(parameters, i, x, rotary, options.recompute_with);
+      } else {
+        x = Layer(config, weights.layers[static_cast<size_t>(i)], i, x, rotary, attention);
+      }
       keep(x);
     }
     return ops::RmsNorm(x, weights.norm, config.rms_norm_eps);

@@ -9,6 +9,7 @@
 
 #include <ATen/ATen.h>
 
+#include <memory>
 #include <vector>
 
 #include "absl/status/statusor.h"
@@ -21,6 +22,9 @@ struct ForwardOptions {
   // Where not null: receives [num_tokens, hidden] num_layers + 1 times, the embedding and each layer's output (before
   // the final norm).
   std::vector<at::Tensor>* layer_outputs = nullptr;
+  // Activation checkpointing, where not null: of each layer only its input is kept, and backward runs the layer again,
+  // attending through this backend, which the graph keeps alive. It must do what `attention` does; mostly it is that.
+  std::shared_ptr<AttentionBackend> recompute_with;
 };
 
 // tokens, positions: [num_tokens] int64. Returns hidden states after the final norm, [num_tokens, hidden] of the

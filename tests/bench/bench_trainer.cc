@@ -6,6 +6,7 @@
 // responses (0: as many as there are sequences). It prints; it asserts nothing. With --save the trained model is
 // written to DIR.
 #include <ATen/Parallel.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <chrono>
@@ -22,6 +23,7 @@ namespace {
 
 struct Arguments {
   std::string config, save;
+  bool recompute = false;
   int sequences = 512, length = 12, prompt = 6, group = 1, distinct = 0, steps = 20, microbatches = 1;
 };
 
@@ -79,6 +81,7 @@ absl::Status Run(const Arguments& a) {
   configure.set_seed(1);
   configure.set_dtype(v1::DTYPE_F32);
   configure.set_world_size(1);
+  configure.set_activation_checkpointing(a.recompute);
   v1::OptimizerConfig& optimizer = *configure.mutable_optimizer();
   optimizer.set_name("adamw");
   optimizer.set_lr(1e-4);
@@ -108,6 +111,9 @@ absl::Status Run(const Arguments& a) {
     v1::LogprobReply reply;
     return engine->ComputeLogprobs(logprobs, &reply);
   }));
+  rusage usage = {};
+  getrusage(RUSAGE_SELF, &usage);
+  std::printf("most memory held: %.0f MB\n", static_cast<double>(usage.ru_maxrss) / 1024);
   if (a.save.empty()) return absl::OkStatus();
   v1::SaveCheckpointRequest save;
   save.set_directory(a.save);
@@ -131,6 +137,7 @@ int main(int argc, char** argv) {
       ->check(CLI::NonNegativeNumber);
   app.add_option("--steps", arguments.steps, "steps measured");
   app.add_option("--microbatches", arguments.microbatches, "microbatches a step");
+  app.add_flag("--recompute", arguments.recompute, "activation checkpointing");
   app.add_option("--save", arguments.save, "folder for a checkpoint of the result");
   CLI11_PARSE(app, argc, argv);
   const absl::Status status = manta::train::Run(arguments);

@@ -44,6 +44,7 @@ absl::StatusOr<Engine::Loss> Engine::ParseLoss(const v1::TrainRequest& request,
   Loss loss;
   MANTA_ASSIGN_OR_RETURN(
       loss.score, Score(request.temperature(), request.top_k(), request.top_p(), config_.logprob_chunk_tokens()));
+  loss.score.recompute = config_.activation_checkpointing();
   loss.global_valid_toks = request.global_valid_toks();
   loss.global_valid_seqs = request.global_valid_seqs();
   switch (request.loss_case()) {

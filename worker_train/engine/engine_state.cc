@@ -77,9 +77,6 @@ absl::StatusOr<std::unique_ptr<Engine>> Engine::Create(const v1::ConfigureTraine
   if (!(optimizer.lr() >= 0 && optimizer.eps() >= 0 && optimizer.weight_decay() >= 0)) {
     return UserError("policy.optimizer.kwargs: lr, eps and weight_decay must not be negative");
   }
-  if (request.activation_checkpointing()) {
-    return absl::UnimplementedError("policy.dtensor_cfg.activation_checkpointing is not implemented: set it to false");
-  }
   MANTA_ASSIGN_OR_RETURN(engine->schedule_, LrSchedule::Create(optimizer.lr(), request.schedule()));
   MANTA_RETURN_IF_ERROR(engine->LoadModel());
   MANTA_ASSIGN_OR_RETURN(engine->optimizer_,

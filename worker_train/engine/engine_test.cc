@@ -144,12 +144,13 @@ void OnRanks(int world, const std::function<void(int rank, std::shared_ptr<comm:
 }
 
 Trace RunTraining(int world, int microbatches, int steps, bool grpo, const std::string& resume_from = "",
-                  const std::string& save_to = "", int num_sequences = 7) {
+                  const std::string& save_to = "", int num_sequences = 7, bool recompute = false) {
   const std::vector<Sequence> sequences = MakeSequences(num_sequences);
   Trace trace;
   OnRanks(world, [&](int rank, std::shared_ptr<comm::Collective> collective) {
     v1::ConfigureTrainerRequest configure = MakeConfigure(rank, world);
     configure.set_resume_from(resume_from);
+    configure.set_activation_checkpointing(recompute);
     auto engine = Engine::Create(configure, std::move(collective));
     ASSERT_TRUE(engine.ok()) << engine.status();
     for (int step = 0; step < steps; ++step) {
@@ -215,6 +216,16 @@ TEST(EngineTest, RerunGivesTheSameBits) {
   const Trace a = RunTraining(2, 2, 3, true), b = RunTraining(2, 2, 3, true);
   EXPECT_EQ(a.losses, b.losses);
   EXPECT_TRUE(at::equal(a.weights, b.weights));
+}
+
+TEST(EngineTest, ActivationCheckpointingGivesTheSameBits) {
+  for (bool grpo : {false, true}) {
+    const Trace kept = RunTraining(2, 2, 3, grpo);
+    const Trace recomputed = RunTraining(2, 2, 3, grpo, "", "", /*num_sequences=*/7, /*recompute=*/true);
+    EXPECT_EQ(kept.losses, recomputed.losses);
+    EXPECT_EQ(kept.norms, recomputed.norms);
+    EXPECT_TRUE(at::equal(kept.weights, recomputed.weights));
+  }
 }
 
 TEST(EngineTest, ResumeGivesTheSameBits) {

@@ -2,6 +2,8 @@
 
 #include <c10/core/GradMode.h>
 
+#include <memory>
+
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/model/catch_aten.h"
@@ -38,8 +40,10 @@ absl::StatusOr<ScoredRows> ScoredRows::Compute(const model::Parameters& paramete
     const at::Device device = parameters.device();
     const at::Tensor input = Indices(plan.tokens, device);
     const at::Tensor positions = model::PackedPositions(plan.layout).to(device);
-    model::PackedAttention attention(std::move(plan.layout));
-    MANTA_ASSIGN_OR_RETURN(at::Tensor hidden, model::Forward(parameters, input, positions, attention));
+    const auto attention = std::make_shared<model::PackedAttention>(std::move(plan.layout));
+    model::ForwardOptions forward;
+    if (options.recompute) forward.recompute_with = attention;
+    MANTA_ASSIGN_OR_RETURN(at::Tensor hidden, model::Forward(parameters, input, positions, *attention, forward));
     if (!IsEveryRow(plan.rows, plan.tokens.size())) hidden = hidden.index_select(0, Indices(plan.rows, device));
     scored.output_ = hidden;
     // The log-probabilities get a graph of their own, so that with and without the filter they share one pass back

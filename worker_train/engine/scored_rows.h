@@ -24,6 +24,7 @@ struct ScoreOptions {
   int64_t top_k = 0;        // 0: off
   double top_p = 1;         // 1: off
   bool unfiltered = false;  // also without the filter, where one is given
+  bool recompute = false;   // activation checkpointing: layers run again in Backward
   int64_t chunk_rows = 0;   // rows of logits held at once; 0: a sensible default
   bool filters() const { return top_k > 0 || top_p < 1; }
 };
