@@ -1,4 +1,5 @@
-// manta-node: the agent on each node, and, as `manta-node --shim`, the parent of each worker.
+// manta-node: the agent on each node. It forks the launcher of its shims before it has any thread, takes over what an
+// earlier agent of this node has left running, and joins the controller.
 #include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
@@ -7,17 +8,20 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <filesystem>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/event_loop.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
-#include "controller/node/agent.h"
-#include "controller/node/controller_link.h"
+#include "controller/node/agent_core.h"
+#include "controller/node/grpc_uplink.h"
+#include "controller/node/launcher.h"
+#include "controller/node/local_host.h"
+#include "controller/node/local_processes.h"
 #include "controller/node/resources.h"
-#include "controller/node/shim.h"
+#include "controller/node/state_dir.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
@@ -25,7 +29,7 @@ namespace manta::node {
 namespace {
 
 struct Flags {
-  std::string controller, token_file, name;
+  std::string controller, token_file, name, state_dir;
   int cpu_slots = 0;
   int parent_pid = 0;
   std::vector<std::string> labels;
@@ -36,14 +40,15 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
 }
 
-absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, const std::vector<v1::Gpu>& gpus) {
+absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
   v1::NodeHello hello;
-  hello.set_node(flags.name.empty() ? HostName() : flags.name);
+  hello.set_node(flags.name);
   hello.set_host_id(HostId());
   hello.set_cpu_slots(flags.cpu_slots > 0 ? flags.cpu_slots : AvailableCpus());
   hello.set_memory_bytes(TotalMemoryBytes());
   hello.set_pid(getpid());
-  for (const v1::Gpu& gpu : gpus) *hello.add_gpus() = gpu;
+  hello.set_incarnation(incarnation);
+  for (v1::Gpu& gpu : FindGpus()) *hello.add_gpus() = std::move(gpu);
   for (const std::string& label : flags.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos) return UserError(absl::StrCat("--label ", label, ": expected KEY=VALUE"));
@@ -52,45 +57,34 @@ absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, const std::vector<v1::Gp
   return hello;
 }
 
-absl::Status RunAgent(const Flags& flags) {
+absl::Status RunAgent(const Flags& flags, int launcher) {
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(flags.token_file));
-  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(flags.controller, token));
-  const std::vector<v1::Gpu> gpus = FindGpus();
-  MANTA_ASSIGN_OR_RETURN(const v1::NodeHello hello, Hello(flags, gpus));
-  const auto stub = v1::NodeService::NewStub(channel);
+  MANTA_ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(flags.state_dir));
+  MANTA_ASSIGN_OR_RETURN(v1::NodeHello hello, Hello(flags, state.incarnation()));
 
   EventLoop loop;
+  LocalHost host(loop, state.path());
+  LocalProcesses processes(loop, launcher, state.path(), state.agent_key());
+  GrpcUplink uplink(loop, [&] { return GrpcUplink::Target{flags.controller, token}; });
   absl::Status result;
-  std::unique_ptr<ControllerLink> link;
   bool done = false;
-  Agent agent(
-      loop, gpus,
-      [&](const v1::NodeEvent& event) {
-        if (link) link->Send(event);
-      },
-      [&] {
-        done = true;
-        if (link) link->Finish();
-        // The last events reach the controller, which then ends the stream; or it is gone already.
-        loop.RunAfter(absl::Milliseconds(link ? 500 : 0), [&] { loop.Stop(); });
-      });
-  link = ControllerLink::Open(
-      loop, stub.get(), [&](const v1::NodeCommand& command) { agent.OnCommand(command); },
+  AgentCore agent(
+      loop, processes, uplink, host,
+      {.hello = std::move(hello), .token_file = host.worker_token_file(), .controller_address = flags.controller},
       [&](const absl::Status& status) {
-        link.reset();
-        if (done) {
-          loop.Stop();
-          return;
-        }
-        if (!status.ok()) {
-          result = Annotate(status, absl::StrCat("the controller at ", flags.controller, " is gone"));
-          spdlog::error("{}: ending all actors", std::string(result.message()));
-        }
-        agent.Shutdown(absl::Seconds(1));
+        result = status;
+        done = true;
+        uplink.Close();
+        // The last events reach the controller, which then ends the stream; or it is gone already.
+        loop.RunAfter(absl::Milliseconds(status.ok() ? 500 : 0), [&] { loop.Stop(); });
       });
-  v1::NodeEvent event;
-  *event.mutable_hello() = hello;
-  link->Send(event);
+  processes.on_report = [&](ShimId shim, const v1::ShimReport& report) { agent.OnShim(shim, report); };
+  processes.on_gone = [&](ShimId shim, const std::string& why) { agent.OnShimGone(shim, why); };
+  uplink.on_command = [&](const v1::NodeCommand& command) { agent.OnCommand(command); };
+  uplink.on_down = [&](UplinkLoss loss, const absl::Status& status) {
+    agent.OnUplinkDown(loss, status);
+    if (done) loop.Stop();
+  };
 
   sigset_t set;
   sigemptyset(&set);
@@ -112,20 +106,20 @@ absl::Status RunAgent(const Flags& flags) {
       loop.RunAfter(absl::Seconds(2), [&] { agent.Shutdown(absl::Seconds(1)); });
     });
   }
+  agent.Start();
   loop.Run();
-  link.reset();
   return result;
 }
 
 int Main(int argc, char** argv) {
-  if (argc >= 3 && std::string_view(argv[1]) == "--shim") {
-    return ShimMain(std::vector<std::string>(argv + 2, argv + argc));
-  }
+  if (argc == 3 && std::string_view(argv[1]) == "--launcher") return LauncherMain(argv[2], argc, argv);
   Flags flags;
   CLI::App app("The Manta node agent: joins a controller, then starts and watches the workers that it is told to.");
   app.add_option("--controller", flags.controller, "HOST:PORT of the controller")->required();
   app.add_option("--token-file", flags.token_file, "the job token")->required();
   app.add_option("--name", flags.name, "this node's name in the cluster (the host's name)");
+  app.add_option("--state-dir", flags.state_dir,
+                 "folder by which a restarted agent finds its workers (node-NAME beside the token)");
   app.add_option("--cpu-slots", flags.cpu_slots, "CPU slots to offer (as many as there are CPUs)")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--label", flags.labels, "KEY=VALUE, for placement; may be repeated");
@@ -135,18 +129,25 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 64;
   }
-  auto logger = std::make_shared<spdlog::logger>("node", std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l: %v");
-  logger->flush_on(spdlog::level::info);
-  spdlog::set_default_logger(std::move(logger));
+  if (flags.name.empty()) flags.name = HostName();
+  if (flags.state_dir.empty()) {
+    flags.state_dir = (std::filesystem::path(flags.token_file).parent_path() / ("node-" + flags.name)).string();
+  }
+  flags.state_dir = std::filesystem::absolute(flags.state_dir).string();
+
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);  // before any thread, so that only the loop's descriptor sees them
   signal(SIGPIPE, SIG_IGN);
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // a killed shim's worker comes here to be reaped
-  const absl::Status status = RunAgent(flags);
+  prctl(PR_SET_CHILD_SUBREAPER, 1);                                 // what a killed launcher leaves comes here
+  const auto launcher = ForkLauncher(flags.state_dir, argc, argv);  // before any thread, too
+  auto logger = std::make_shared<spdlog::logger>("node", std::make_shared<spdlog::sinks::stderr_sink_mt>());
+  logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l: %v");
+  logger->flush_on(spdlog::level::info);
+  spdlog::set_default_logger(std::move(logger));
+  const absl::Status status = launcher.ok() ? RunAgent(flags, *launcher) : launcher.status();
   if (!status.ok()) std::fprintf(stderr, "manta-node: error: %s\n", std::string(status.message()).c_str());
   return ExitCode(status);
 }

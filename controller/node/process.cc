@@ -50,6 +50,13 @@ struct ChildPlan {
     if (prctl(PR_SET_PDEATHSIG, plan.spec->death_signal) != 0) fail();
     if (getppid() != plan.parent) _exit(127);  // it died before the request was in place
   }
+  for (int fd : plan.spec->cgroup_fds) {
+    if (write(fd, "0", 1) != 1) fail();  // 0: the process that writes
+  }
+  for (const ProcessSpec::Limit& limit : plan.spec->limits) {
+    const rlimit value{limit.value, limit.value};
+    if (setrlimit(static_cast<__rlimit_resource_t>(limit.resource), &value) != 0) fail();
+  }
   // Each dup2 clears close-on-exec; sources are above the targets (Spawn sees to it).
   if (dup2(plan.null_fd, 0) < 0) fail();
   if (plan.spec->stdout_fd >= 0 && dup2(plan.spec->stdout_fd, 1) < 0) fail();
@@ -66,9 +73,9 @@ struct ChildPlan {
   _exit(127);
 }
 
-std::vector<std::string> Environment(const std::map<std::string, std::string>& set) {
+std::vector<std::string> Environment(const std::map<std::string, std::string>& set, bool only_set) {
   std::vector<std::string> result;
-  for (char** entry = environ; *entry != nullptr; ++entry) {
+  for (char** entry = environ; *entry != nullptr && !only_set; ++entry) {
     const std::string_view text(*entry);
     if (set.count(std::string(text.substr(0, text.find('=')))) == 0) result.emplace_back(text);
   }
@@ -93,7 +100,7 @@ std::string ExitStatus::ToString() const {
 absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
   std::vector<std::string> argv = {spec.argv0.empty() ? spec.executable : spec.argv0};
   argv.insert(argv.end(), spec.args.begin(), spec.args.end());
-  std::vector<std::string> env = Environment(spec.env);
+  std::vector<std::string> env = Environment(spec.env, spec.only_env);
   std::vector<char*> argv_pointers = Pointers(argv), env_pointers = Pointers(env);
 
   int error_pipe[2];
@@ -109,11 +116,13 @@ absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
   moved.death_signal = spec.death_signal;
   moved.new_process_group = spec.new_process_group;
   moved.new_session = spec.new_session;
+  moved.limits = spec.limits;
   const auto lift = [](int fd) { return fd < 0 ? -1 : fcntl(fd, F_DUPFD_CLOEXEC, 10); };
   close(std::exchange(null_fd, lift(null_fd)));
   moved.stdout_fd = lift(spec.stdout_fd);
   moved.stderr_fd = lift(spec.stderr_fd);
   moved.pass_fd = lift(spec.pass_fd);
+  for (int fd : spec.cgroup_fds) moved.cgroup_fds.push_back(lift(fd));
   const ChildPlan plan{
       spec.executable.c_str(), argv_pointers.data(), env_pointers.data(), &moved, getpid(), error_fd, null_fd};
   const pid_t pid = fork();
@@ -122,6 +131,7 @@ absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
   for (int fd : {null_fd, error_pipe[1], error_fd, moved.stdout_fd, moved.stderr_fd, moved.pass_fd}) {
     if (fd >= 0) close(fd);
   }
+  for (int fd : moved.cgroup_fds) close(fd);
   if (pid < 0) {
     close(error_pipe[0]);
     return absl::ErrnoToStatus(fork_error, absl::StrCat("cannot start ", spec.executable));

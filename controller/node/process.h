@@ -11,6 +11,7 @@
 // A Process is a handle: destroying it neither ends nor reaps the child. One thread at a time.
 #pragma once
 
+#include <sys/resource.h>
 #include <sys/types.h>
 
 #include <map>
@@ -36,18 +37,27 @@ struct ProcessSpec {
   std::vector<std::string> args;                // without argv[0]
   std::string argv0 = {};                       // what `ps` shows first; empty: the executable
   std::map<std::string, std::string> env = {};  // set on top of this process's environment
+  bool only_env = false;                        // `env` is all there is
   int stdout_fd = -1;                           // -1: this process's own
   int stderr_fd = -1;
   int pass_fd = -1;      // becomes descriptor 3
   int death_signal = 0;  // sent to the child when the thread that spawned it ends (PR_SET_PDEATHSIG)
   bool new_process_group = false;
   bool new_session = false;  // implies a new process group
+  struct Limit {
+    int resource;  // RLIMIT_...
+    rlim_t value;  // soft and hard
+  };
+  std::vector<Limit> limits = {};
+  std::vector<int> cgroup_fds = {};  // cgroup.procs files that the child writes itself into
 };
 
 class Process {
  public:
   // NOT_FOUND, PERMISSION_DENIED, ... "cannot execute /a/b: No such file or directory" where exec failed.
   [[nodiscard]] static absl::StatusOr<Process> Spawn(const ProcessSpec& spec);
+  // A child that came to be otherwise: by a fork, or because its own parent has gone. Takes the descriptor.
+  static Process FromChild(pid_t pid, int pidfd) { return Process(pid, pidfd); }
   Process(Process&& other) noexcept
       : pid_(std::exchange(other.pid_, -1)), pidfd_(std::exchange(other.pidfd_, -1)), exit_(other.exit_) {}
   Process& operator=(Process&& other) noexcept {

@@ -5,239 +5,283 @@
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-#include <optional>
+#include <deque>
+#include <map>
+#include <memory>
+#include <utility>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/event_loop.h"
-#include "common/base/file.h"
-#include "controller/node/captured_log.h"
+#include "common/rpc/token.h"
 #include "controller/node/packet_socket.h"
-#include "controller/node/process.h"
-#include "google/protobuf/util/json_util.h"
-#include "manta/v1/node.pb.h"
+#include "controller/node/shim_worker.h"
+#include "controller/node/state_dir.h"
+#include "controller/node/stray_children.h"
+#include "manta/v1/shim.pb.h"
 
 namespace manta::node {
 namespace {
 
-constexpr int kAgentFd = 3;
-constexpr absl::Duration kOrphanTerm = absl::Seconds(1);  // from SIGTERM to SIGKILL when the agent is gone
+constexpr absl::Duration kOrphanTerm = absl::Seconds(1);   // from SIGTERM to SIGKILL when the agent is gone
+constexpr absl::Duration kRetry = absl::Milliseconds(50);  // of what an agent that does not read has not taken
+constexpr absl::Duration kLastWords = absl::Seconds(5);    // for it to take them before the shim ends
+constexpr size_t kMaxQueued = 1024;
 
 class Shim {
  public:
-  Shim(std::string record, absl::Duration agent_grace) : record_(std::move(record)), agent_grace_(agent_grace) {}
+  explicit Shim(const ShimConfig& config) : config_(config), agent_(config.agent_fd) {}
+  ~Shim() {
+    for (int fd : {agent_, listener_, visitor_, signals_}) {
+      if (fd >= 0) close(fd);
+    }
+  }
 
   int Run() {
+    setsid();
     prctl(PR_SET_CHILD_SUBREAPER, 1);
-    prctl(PR_SET_NAME, "manta-shim");
-    fcntl(kAgentFd, F_SETFD, FD_CLOEXEC);
-    fcntl(kAgentFd, F_SETFL, O_NONBLOCK);
+    fcntl(agent_, F_SETFD, FD_CLOEXEC);
     sigset_t set;
     sigemptyset(&set);
     sigaddset(&set, SIGTERM);
-    sigprocmask(SIG_BLOCK, &set, nullptr);
+    sigprocmask(SIG_SETMASK, &set, nullptr);
+    signal(SIGTERM, SIG_DFL);
     for (int ignored : {SIGINT, SIGHUP, SIGPIPE}) signal(ignored, SIG_IGN);
-    const int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    loop_.WatchReadable(signals, [this, signals] {
+    signals_ = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
+    loop_.WatchReadable(signals_, [this] {
       signalfd_siginfo info;
-      if (read(signals, &info, sizeof(info)) > 0) Terminate(kOrphanTerm);
+      if (read(signals_, &info, sizeof(info)) > 0) TerminateAll("SIGTERM");
     });
-    loop_.WatchReadable(kAgentFd, [this] { ReadAgent(); });
+    loop_.WatchReadable(agent_, [this] { ReadAgent(); });
+    if (!config_.state_dir.empty()) listener_ = ListenAsShim(config_.state_dir, config_.name);
+    if (listener_ >= 0) loop_.WatchReadable(listener_, [this] { Accept(); });
     loop_.Run();
-    SweepDescendants();
+    if (listener_ >= 0) RemoveShimSocket(config_.state_dir, config_.name);
+    EndStrayChildren([](pid_t) { return false; }, absl::Seconds(1));
     return 0;
   }
 
  private:
+  using Key = std::pair<std::string, uint64_t>;
+
+  // ---- The agent
   void ReadAgent() {
-    v1::NodeCommand command;
-    switch (ReceiveMessage(kAgentFd, &command)) {
-      case Received::kNothing:
-        return;
-      case Received::kClosed:
-        loop_.Unwatch(kAgentFd);
-        AgentGone();
-        return;
-      case Received::kMessage:
-        break;
+    for (int i = 0; i < 64; ++i) {
+      v1::ShimOrder order;
+      switch (ReceiveMessage(agent_, &order)) {
+        case Received::kNothing:
+          return;
+        case Received::kClosed:
+          AgentGone();
+          return;
+        case Received::kMessage:
+          OnOrder(order);
+      }
     }
-    if (command.has_start() && !worker_.has_value()) Start(command.start());
-    if (command.has_stop()) {
-      asked_to_stop_ = true;
-      Terminate(absl::Milliseconds(command.stop().grace_ms()));
+  }
+
+  void OnOrder(const v1::ShimOrder& order) {
+    switch (order.order_case()) {
+      case v1::ShimOrder::kStart:
+        Start(order.start());
+        break;
+      case v1::ShimOrder::kStop:
+        if (ShimWorker* worker = Find(order.stop().actor_id(), order.stop().epoch())) {
+          worker->Terminate(absl::Milliseconds(order.stop().grace_ms()), /*asked_to_stop=*/true);
+        }
+        break;
+      case v1::ShimOrder::kWorker:
+        if (ShimWorker* worker = Find(order.worker().actor().actor_id(), order.worker().actor().epoch())) {
+          worker->Order(order.worker().order());
+        }
+        break;
+      case v1::ShimOrder::kLease:
+        Lease(absl::Milliseconds(order.lease().ttl_ms()));
+        break;
+      default:
+        break;
     }
   }
 
   void AgentGone() {
-    if (!worker_.has_value()) {
+    loop_.Unwatch(agent_);
+    close(std::exchange(agent_, -1));
+    if (workers_.empty()) {
       loop_.Stop();
       return;
     }
-    loop_.RunAfter(agent_grace_, [this] {
-      log_.Write("manta-shim: the node agent is gone: ending the worker\n");
-      Terminate(kOrphanTerm);
-    });
+    grace_timer_ = loop_.RunAfter(config_.agent_grace, [this] { TerminateAll("the node agent is gone"); });
+  }
+
+  void Report(v1::ActorReport report) {
+    const bool may_be_lost = report.worker().has_beat();
+    v1::ShimReport message;
+    *message.add_actors() = std::move(report);
+    if (agent_ < 0) return;  // the next agent gets a snapshot, and exits from their files
+    if (queue_.empty() && SendMessage(agent_, message)) return;
+    if (may_be_lost || queue_.size() >= kMaxQueued) return;
+    queue_.push_back(std::move(message));
+    if (queue_.size() == 1) loop_.RunAfter(kRetry, [this] { Flush(); });
+  }
+
+  void Flush() {
+    if (agent_ < 0) queue_.clear();
+    while (!queue_.empty() && SendMessage(agent_, queue_.front())) queue_.pop_front();
+    if (!queue_.empty()) {
+      loop_.RunAfter(kRetry, [this] { Flush(); });
+    } else if (workers_.empty()) {
+      loop_.Stop();
+    }
+  }
+
+  // ---- Another agent
+  void Accept() {
+    const int fd = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (fd < 0) return;
+    ucred peer{};
+    socklen_t length = sizeof(peer);
+    if (getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid()) {
+      close(fd);
+      return;
+    }
+    Dismiss();  // one at a time: the newest
+    visitor_ = fd;
+    loop_.WatchReadable(fd, [this] { ReadVisitor(); });
+    visitor_timer_ = loop_.RunAfter(absl::Seconds(2), [this] { Dismiss(); });
+  }
+
+  void Dismiss() {
+    loop_.Cancel(visitor_timer_);
+    if (visitor_ < 0) return;
+    loop_.Unwatch(visitor_);
+    close(std::exchange(visitor_, -1));
+  }
+
+  void ReadVisitor() {
+    v1::ShimOrder order;
+    const Received received = ReceiveMessage(visitor_, &order);
+    if (received == Received::kNothing) return;
+    const std::string key = ReadAgentKey(config_.state_dir);
+    if (received != Received::kMessage || !order.has_adopt() || key.empty() ||
+        !rpc::TokensEqual(order.adopt().agent_key(), key)) {
+      Dismiss();
+      return;
+    }
+    const int fd = std::exchange(visitor_, -1);
+    loop_.Cancel(visitor_timer_);
+    loop_.Unwatch(fd);
+    loop_.Cancel(grace_timer_);
+    if (agent_ >= 0) {
+      loop_.Unwatch(agent_);
+      close(agent_);
+    }
+    agent_ = fd;
+    queue_.clear();
+    v1::ShimReport snapshots;
+    for (const auto& [id, worker] : workers_) *snapshots.add_actors() = worker->Snapshot();
+    SendMessage(agent_, snapshots);
+    loop_.WatchReadable(agent_, [this] { ReadAgent(); });
+  }
+
+  // ---- Workers
+  ShimWorker* Find(const std::string& actor_id, uint64_t epoch) {
+    const auto found = workers_.find({actor_id, epoch});
+    return found == workers_.end() ? nullptr : found->second.get();
   }
 
   void Start(const v1::StartActor& start) {
-    start_ = start;
-    absl::Status status = Spawn();
-    v1::NodeEvent event;
-    if (!status.ok()) {
-      v1::ActorStartFailed* failed = event.mutable_start_failed();
+    const Key id{start.actor_id(), start.epoch()};
+    if (workers_.count(id) > 0) return;  // it runs; the agent knows or will read it in a snapshot
+    ShimWorker::Host host{.loop = &loop_,
+                          .report = [this](v1::ActorReport report) { Report(std::move(report)); },
+                          .ended = [this, id](const v1::ActorReport& exit) { Ended(id, exit); }};
+    auto worker = std::make_unique<ShimWorker>(std::move(host), start);
+    if (absl::Status status = worker->Start(); !status.ok()) {
+      v1::ActorReport report;
+      report.set_actor_id(start.actor_id());
+      report.set_epoch(start.epoch());
+      v1::ActorStartFailed* failed = report.mutable_start_failed();
       failed->set_actor_id(start.actor_id());
       failed->set_epoch(start.epoch());
       failed->set_message(std::string(status.message()));
-      SendMessage(kAgentFd, event);
-      loop_.Stop();
+      Report(std::move(report));
+      EndIfIdle();
       return;
     }
-    v1::ActorStarted* started = event.mutable_started();
-    started->set_actor_id(start.actor_id());
-    started->set_epoch(start.epoch());
-    started->set_pid(worker_->pid());
-    SendMessage(kAgentFd, event);
+    workers_.emplace(id, std::move(worker));
   }
 
-  absl::Status Spawn() {
-    if (absl::Status status = log_.Open(start_.log_path()); !status.ok()) return status;
-    int out[2], err[2];
-    if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0) return absl::ErrnoToStatus(errno, "no pipes");
-    ProcessSpec spec{.executable = start_.executable(),
-                     .args = {start_.args().begin(), start_.args().end()},
-                     .env = {start_.env().begin(), start_.env().end()},
-                     .stdout_fd = out[1],
-                     .stderr_fd = err[1],
-                     .death_signal = SIGKILL,
-                     .new_process_group = true};
-    auto spawned = Process::Spawn(spec);
-    close(out[1]);
-    close(err[1]);
-    if (!spawned.ok()) return spawned.status();
-    worker_.emplace(std::move(*spawned));
-    out_ = out[0];
-    err_ = err[0];
-    for (int fd : {out_, err_}) {
-      fcntl(fd, F_SETFL, O_NONBLOCK);
-      loop_.WatchReadable(fd, [this, fd] {
-        if (!Copy(fd)) loop_.Unwatch(fd);
-      });
-    }
-    loop_.WatchReadable(worker_->pidfd(), [this] { WorkerEnded(); });
-    return absl::OkStatus();
+  void Ended(const Key& id, const v1::ActorReport& exit) {
+    if (!config_.state_dir.empty()) WriteExit(config_.state_dir, exit);
+    loop_.Post([this, id] {
+      workers_.erase(id);
+      // What it has left running has become this process's child.
+      EndStrayChildren([this](pid_t pid) { return IsWorker(pid); }, absl::Seconds(1));
+      EndIfIdle();
+    });
   }
 
-  // What can be read now goes to the log. False at the end.
-  bool Copy(int fd) {
-    char buffer[16 << 10];
-    for (int i = 0; i < 64; ++i) {  // a flood does not keep the loop from its other work
-      const ssize_t n = read(fd, buffer, sizeof(buffer));
-      if (n < 0) return errno == EAGAIN || errno == EINTR;
-      if (n == 0) return false;
-      const std::string_view bytes(buffer, static_cast<size_t>(n));
-      log_.Write(bytes);
-      if (fd == err_) tail_.Append(bytes);
-    }
-    return true;
+  bool IsWorker(pid_t pid) const {
+    return std::any_of(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second->pid() == pid; });
   }
 
-  void Terminate(absl::Duration grace) {
-    if (!worker_.has_value()) {
+  void EndIfIdle() {
+    if (!workers_.empty()) return;
+    if (queue_.empty()) {
       loop_.Stop();
-      return;
-    }
-    worker_->Signal(SIGTERM);
-    worker_->Signal(SIGCONT);  // a stopped one could not even take the first
-    loop_.RunAfter(grace, [this] { worker_->Signal(SIGKILL); });
-  }
-
-  void WorkerEnded() {
-    const auto exit = worker_->TryWait();
-    if (!exit.has_value()) return;
-    loop_.Unwatch(worker_->pidfd());
-    Copy(err_);
-    Copy(out_);
-    v1::NodeEvent event;
-    v1::ActorExited* exited = event.mutable_exited();
-    exited->set_actor_id(start_.actor_id());
-    exited->set_epoch(start_.epoch());
-    exited->set_pid(worker_->pid());
-    exited->set_exit_code(exit->code);
-    exited->set_exit_signal(exit->signal);
-    for (const std::string& line : tail_.Lines()) exited->add_last_lines(line);
-    exited->set_asked_to_stop(asked_to_stop_);
-    SendMessage(kAgentFd, event);
-    kill(-worker_->pid(), SIGKILL);
-    log_.Write(absl::StrCat("manta-shim: ", start_.actor_id(), " (pid ", worker_->pid(), ") ", exit->ToString(), "\n"));
-    WriteRecord(*exited);
-    loop_.Stop();
-  }
-
-  void WriteRecord(const v1::ActorExited& exited) const {
-    if (record_.empty()) return;
-    std::string json;
-    google::protobuf::util::JsonPrintOptions options;
-    options.add_whitespace = true;
-    options.preserve_proto_field_names = true;
-    (void)google::protobuf::util::MessageToJsonString(exited, &json, options);
-    std::error_code ignored;
-    std::filesystem::create_directories(std::filesystem::path(record_).parent_path(), ignored);
-    (void)WriteFileAtomically(record_, json);  // a full disk does not keep the shim from ending
-  }
-
-  // Orphans of the worker's tree have become the shim's children: ends them, generation after generation.
-  static void SweepDescendants() {
-    const absl::Time give_up = absl::Now() + absl::Seconds(1);
-    while (absl::Now() < give_up) {
-      while (waitpid(-1, nullptr, WNOHANG) > 0) continue;
-      std::ifstream children(absl::StrCat("/proc/self/task/", getpid(), "/children"));
-      bool any = false;
-      for (pid_t pid; children >> pid;) {
-        kill(pid, SIGKILL);
-        any = true;
-      }
-      if (!any) return;
-      absl::SleepFor(absl::Milliseconds(5));
+    } else {
+      loop_.RunAfter(kLastWords, [this] { loop_.Stop(); });
     }
   }
 
-  const std::string record_;
-  const absl::Duration agent_grace_;
+  void TerminateAll(const std::string& why) {
+    if (workers_.empty()) loop_.Stop();
+    for (const auto& [id, worker] : workers_) {
+      worker->Log(absl::StrCat(why, ": ending the worker"));
+      worker->Terminate(kOrphanTerm, /*asked_to_stop=*/false);
+    }
+  }
+
+  // ---- The lease
+  void Lease(absl::Duration ttl) {
+    const absl::Time now = loop_.Now();
+    if (now >= lease_until_) Fence();  // what runs; what is started from here on has this one
+    lease_until_ = now + ttl;
+    if (lease_timer_ == 0) CheckLease();
+  }
+
+  void CheckLease() {
+    lease_timer_ = 0;
+    const absl::Duration left = lease_until_ - loop_.Now();
+    if (left <= absl::ZeroDuration()) {
+      Fence();
+    } else {
+      lease_timer_ = loop_.RunAfter(left, [this] { CheckLease(); });
+    }
+  }
+
+  void Fence() {
+    for (const auto& [id, worker] : workers_) {
+      worker->Fence("the lease of this node has run out: the worker is ended, for another may run in its place");
+    }
+  }
+
+  const ShimConfig config_;
   EventLoop loop_;
-  v1::StartActor start_;
-  std::optional<Process> worker_;
-  CapturedLog log_;
-  LineTail tail_;
-  int out_ = -1, err_ = -1;
-  bool asked_to_stop_ = false;
+  int agent_, listener_ = -1, visitor_ = -1, signals_ = -1;
+  EventLoop::TimerId grace_timer_ = 0, visitor_timer_ = 0, lease_timer_ = 0;
+  absl::Time lease_until_ = absl::InfiniteFuture();  // none was given
+  std::deque<v1::ShimReport> queue_;
+  std::map<Key, std::unique_ptr<ShimWorker>> workers_;
 };
 
 }  // namespace
 
-int ShimMain(const std::vector<std::string>& args) {
-  std::string record;
-  int64_t grace_ms = 0;
-  for (size_t i = 1; i + 1 < args.size(); i += 2) {
-    if (args[i] == "--record") {
-      record = args[i + 1];
-    } else if (args[i] != "--agent-grace-ms" || !absl::SimpleAtoi(args[i + 1], &grace_ms)) {
-      std::fprintf(stderr, "manta-node --shim: unexpected argument %s\n", args[i].c_str());
-      return 64;
-    }
-  }
-  if (fcntl(kAgentFd, F_GETFD) < 0) {
-    std::fprintf(stderr, "manta-node --shim is started by the node agent, which passes it a socket; not by hand\n");
-    return 64;
-  }
-  return Shim(record, absl::Milliseconds(grace_ms)).Run();
+int RunShim(const ShimConfig& config) {
+  return Shim(config).Run();
 }
 
 }  // namespace manta::node

@@ -76,7 +76,7 @@ TEST_F(KillTest, RewardWorker) {
   ExpectKilled("--actor-id reward-0 ", "reward-0 (pid ", absl::Milliseconds(20));
 }
 TEST_F(KillTest, Shim) {
-  ExpectKilled("--shim gen-0 ", "gen-0 (pid ", absl::Milliseconds(100));
+  ExpectKilled("--shim gen-0.", "gen-0 (pid ", absl::Milliseconds(100));
 }
 TEST_F(KillTest, NodeAgent) {
   ExpectKilled("manta-node --controller ", "the node agent of ", absl::Milliseconds(80));

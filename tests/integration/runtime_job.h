@@ -126,7 +126,7 @@ class RuntimeJob {
   }
   int ShimOf(const std::string& actor_id) {
     for (const FoundProcess& process : Alive()) {
-      if (process.command.find(absl::StrCat("--shim ", actor_id, " ")) != std::string::npos) return process.pid;
+      if (process.command.find(absl::StrCat("--shim ", actor_id, ".")) != std::string::npos) return process.pid;
     }
     return -1;
   }

@@ -148,7 +148,7 @@ TEST(Runtime, StopRunAndSignalsEndEverything) {
 TEST(Runtime, AWorkerThatDoesNotListenIsKilled) {
   RuntimeJob job("train 1 1 deaf\ngen 1 1 child\n");
   ASSERT_TRUE(job.WaitReady());
-  EXPECT_EQ(job.Alive().size(), 2u + 2u + 2u + 1u);  // controller, agent, shims, workers, a worker's own
+  EXPECT_EQ(job.Alive().size(), 3u + 2u + 2u + 1u);  // controller, agent, launcher, shims, workers, a worker's own
   EXPECT_TRUE(job.StopRun("enough").ok());
   ExpectAllGone(job);
 }
