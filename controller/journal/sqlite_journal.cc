@@ -62,12 +62,11 @@ class SqliteJournal::Writer {
     Batch batch;
     while (queue_.Take(&batch, retry_)) {
       const absl::Status status = store_->Commit(batch.rows);
-      Report(status, batch.through, batch.rows.size());
-      if (status.ok()) {
-        queue_.Committed(&batch);
-      } else if (queue_.stopped()) {
-        return;  // tried once more; it was never acknowledged
-      }
+      const uint64_t through = batch.through;
+      const size_t rows = batch.rows.size();
+      if (status.ok()) queue_.Committed(&batch);  // before anyone is told: whoever is told may put more
+      Report(status, through, rows);
+      if (!status.ok() && queue_.stopped()) return;  // tried once more; it was never acknowledged
     }
   }
   void Report(const absl::Status& status, uint64_t through, size_t rows) {
