@@ -138,6 +138,11 @@ TEST(SummaryTest, TableKeepsFirstAndLast) {
   EXPECT_THAT(table, HasSubstr("step    loss\n----  ------\n   1  1.0000\n"));
   EXPECT_THAT(table, HasSubstr(" 100  0.0100\n"));
   EXPECT_THAT(HistoryTable({}), HasSubstr("no step"));
+  // Validations are shown where there are any.
+  for (size_t i = 0; i < history.size(); ++i) {
+    if (history[i].step % 7 == 3) history[i].values[std::string(kAccuracy)] = static_cast<double>(history[i].step);
+  }
+  EXPECT_THAT(HistoryTable(history, 5), HasSubstr("val accuracy"));
 }
 
 TEST(NamesTest, TableKnowsItsNames) {

@@ -41,6 +41,29 @@ Series Collect(const std::vector<StepRecord>& history, std::string_view metric, 
   return series;
 }
 
+bool Validated(const StepRecord& record) {
+  return Value(record.values, kAccuracy) != nullptr || Value(record.values, kValLoss) != nullptr;
+}
+
+// Rows evenly spaced from the first to the last, each moved to the nearest validation where one is nearer than the
+// neighbours: a table without its validations would say little.
+std::vector<size_t> ChooseRows(const std::vector<StepRecord>& history, size_t most) {
+  const size_t n = history.size(), wanted = std::min(n, most);
+  std::vector<size_t> rows;
+  for (size_t i = 0; i < wanted; ++i) {
+    const size_t even = wanted == 1 ? 0 : i * (n - 1) / (wanted - 1);
+    const size_t reach = wanted == 1 ? 0 : (n - 1) / (wanted - 1) / 2;
+    size_t row = even;
+    for (size_t d = 0; d <= reach && i > 0 && i + 1 < wanted; ++d) {
+      if (even >= d && Validated(history[even - d])) row = even - d;
+      if (even + d < n && Validated(history[even + d])) row = even + d;
+      if (Validated(history[row])) break;
+    }
+    if (rows.empty() || row > rows.back()) rows.push_back(row);
+  }
+  return rows;
+}
+
 }  // namespace
 
 std::string FormatDuration(double seconds) {
@@ -68,9 +91,7 @@ std::string ProgressLine(int64_t step, int64_t num_steps, double seconds_left, c
 
 std::string HistoryTable(const std::vector<StepRecord>& history, int max_rows) {
   if (history.empty()) return "no step was completed\n";
-  std::vector<size_t> rows;
-  const size_t n = history.size(), wanted = std::min(n, static_cast<size_t>(std::max(2, max_rows)));
-  for (size_t i = 0; i < wanted; ++i) rows.push_back(wanted == 1 ? 0 : i * (n - 1) / (wanted - 1));
+  const std::vector<size_t> rows = ChooseRows(history, static_cast<size_t>(std::max(2, max_rows)));
   std::vector<std::vector<std::string>> table{{"step"}};
   for (size_t row : rows) table.push_back({absl::StrCat(history[row].step)});
   for (const Column& column : kColumns) {
