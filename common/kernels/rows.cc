@@ -6,7 +6,7 @@
 namespace manta::kernels {
 namespace {
 // Floats of a row operation that are worth a thread.
-constexpr int64_t kGrain = 32'768;
+constexpr int64_t kGrain = 8'192;
 int64_t RowsGrain(int64_t n) {
   return (kGrain + n - 1) / (n > 0 ? n : 1);
 }

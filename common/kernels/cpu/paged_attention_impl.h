@@ -31,28 +31,40 @@ void StorePagedTokens(const AttentionShape& shape, const PagedTokens& tokens, co
   }
 }
 
+// A tile of sixteen keys: where it lies in the cache for the first kv head, and where its scores go.
+struct PagedTile {
+  int64_t offset, score;
+};
+
 // One token's view of the cache.
 struct PagedQuery {
   const AttentionShape& shape;
   const PagedCache& cache;
   const int32_t* blocks;
   int64_t position, first;  // the positions that are seen: [first, position]
-  int64_t tiles, stride;    // of a block: tiles of 16 keys, floats
+  int64_t begin;            // of the tile that holds `first`: the position of the first score
+  int64_t tiles_per_block, stride;  // of a block: tiles of 16 keys, floats
+  const PagedTile* tiles;           // [num_tiles] that hold a key that is seen
+  int64_t num_tiles;
 };
 
-// scores[g][key] = q[g] . key for the tiles [tile, tile + kTiles) of one kv head of a block. q: heads `dim` apart.
+// scores[g][key] = q[g] . key for kTiles tiles. q: heads `dim` apart; keys: at the kv head. Stored in the tiles' order:
+// in blocks of fewer than 16 positions a tile's last lanes spill over what the next one writes.
 template <int kQueries, int kTiles>
-MANTA_INLINE void PagedDots(const float* q, int64_t dim, const float* keys, float* scores, int64_t ld) {
+MANTA_INLINE void PagedDots(const float* q, int64_t dim, const float* keys, const PagedTile* tiles, float* scores,
+                            int64_t ld) {
   F16 sum[kTiles][kQueries];
+  const float* tile[kTiles];
 #pragma GCC unroll 4
   for (int t = 0; t < kTiles; ++t) {
+    tile[t] = keys + tiles[t].offset;
 #pragma GCC unroll 4
     for (int g = 0; g < kQueries; ++g) sum[t][g] = Zero();
   }
   for (int64_t d = 0; d < dim; ++d) {
 #pragma GCC unroll 4
     for (int t = 0; t < kTiles; ++t) {
-      const F16 key = Load(keys + (t * dim + d) * kLanes);
+      const F16 key = Load(tile[t] + d * kLanes);
 #pragma GCC unroll 4
       for (int g = 0; g < kQueries; ++g) sum[t][g] = MulAdd(q[g * dim + d], key, sum[t][g]);
     }
@@ -60,68 +72,26 @@ MANTA_INLINE void PagedDots(const float* q, int64_t dim, const float* keys, floa
 #pragma GCC unroll 4
   for (int t = 0; t < kTiles; ++t) {
 #pragma GCC unroll 4
-    for (int g = 0; g < kQueries; ++g) Store(scores + g * ld + t * kLanes, sum[t][g]);
+    for (int g = 0; g < kQueries; ++g) Store(scores + g * ld + tiles[t].score, sum[t][g]);
   }
 }
 
-// Two tiles that need not be neighbours.
+// Scores of kQueries heads of one kv head against every tile with a key that is seen. What lies beyond those holds
+// anything.
 template <int kQueries>
-MANTA_INLINE void PagedDotPair(const float* q, int64_t dim, const float* a, const float* b, float* scores_a,
-                               float* scores_b, int64_t ld) {
-  F16 sum[2][kQueries];
-#pragma GCC unroll 4
-  for (int g = 0; g < kQueries; ++g) sum[0][g] = sum[1][g] = Zero();
-  for (int64_t d = 0; d < dim; ++d) {
-    const F16 key_a = Load(a + d * kLanes), key_b = Load(b + d * kLanes);
-#pragma GCC unroll 4
-    for (int g = 0; g < kQueries; ++g) {
-      sum[0][g] = MulAdd(q[g * dim + d], key_a, sum[0][g]);
-      sum[1][g] = MulAdd(q[g * dim + d], key_b, sum[1][g]);
-    }
-  }
-#pragma GCC unroll 4
-  for (int g = 0; g < kQueries; ++g) {
-    Store(scores_a + g * ld, sum[0][g]);
-    Store(scores_b + g * ld, sum[1][g]);
-  }
+MANTA_INLINE void PagedScores(const PagedQuery& p, const float* q, int64_t kv_head, float* scores, int64_t ld) {
+  // Enough independent sums to hide a multiply-add's latency, and no more than fit the registers.
+  constexpr int kTogether = MANTA_VECTOR_BYTES < 64 ? 1 : kQueries <= 2 ? 4 : 2;
+  const int64_t dim = p.shape.head_dim;
+  const float* keys = p.cache.keys + kv_head * p.tiles_per_block * dim * kLanes;
+  int64_t i = 0;
+  for (; i + kTogether <= p.num_tiles; i += kTogether) PagedDots<kQueries, kTogether>(q, dim, keys, p.tiles + i, scores, ld);
+  for (; i < p.num_tiles; ++i) PagedDots<kQueries, 1>(q, dim, keys, p.tiles + i, scores, ld);
 }
 
-// Scores of kQueries heads of one kv head against every tile with a key that is seen. Position p's score is at
-// scores[p - first_tile_position]; ones beyond what is seen hold anything.
-template <int kQueries>
-MANTA_INLINE void PagedScores(const PagedQuery& p, const float* q, int64_t kv_head, int64_t begin, float* scores,
-                              int64_t ld) {
-  const int64_t dim = p.shape.head_dim, bs = p.cache.block_size;
-  const float* keys = p.cache.keys + kv_head * p.tiles * dim * kLanes;
-  const float* held = nullptr;  // a tile that waits for a second one
-  float* held_scores = nullptr;
-  for (int64_t at = begin; at <= p.position;) {
-    const int64_t in_block = at % bs;
-    const float* tile = keys + p.blocks[at / bs] * p.stride + in_block / kLanes * dim * kLanes;
-    float* out = scores + (at - begin);
-    // Blocks of fewer than 16 positions: a tile's lanes beyond them spill over what the next tile writes. Their order
-    // matters then, so they go one by one.
-    if (bs % kLanes != 0) {
-      PagedDots<kQueries, 1>(q, dim, tile, out, ld);
-      at += bs - in_block < kLanes ? bs - in_block : kLanes;
-      continue;
-    }
-    if (held == nullptr) {
-      held = tile;
-      held_scores = out;
-    } else {
-      PagedDotPair<kQueries>(q, dim, held, tile, held_scores, out, ld);
-      held = nullptr;
-    }
-    at += kLanes;
-  }
-  if (held != nullptr) PagedDots<kQueries, 1>(q, dim, held, held_scores, ld);
-}
-
-// Scores in place to exp(score - max), zero for what is not seen; -> 1 / their sum. `begin` is the position of
-// scores[0].
-MANTA_INLINE float PagedSoftmax(const PagedQuery& p, int64_t begin, float* scores) {
-  const int64_t count = p.position + 1 - begin;
+// Scores in place to exp(score - max), zero for what is not seen; -> 1 / their sum.
+MANTA_INLINE float PagedSoftmax(const PagedQuery& p, float* scores) {
+  const int64_t begin = p.begin, count = p.position + 1 - begin;
   const F16 scale = Broadcast(p.shape.scale);
   F16 largest = Broadcast(-__builtin_inff());
   for (int64_t j = 0; j < count; j += kLanes) {
@@ -150,13 +120,13 @@ struct PagedColumn {
 };
 
 template <int kColumns, int kQueries>
-MANTA_INLINE void PagedMix(const PagedQuery& p, const PagedColumn* columns, int64_t begin, int64_t ld) {
+MANTA_INLINE void PagedMix(const PagedQuery& p, const PagedColumn* columns, int64_t ld) {
   const int64_t bs = p.cache.block_size, slot = p.shape.num_kv_heads * p.shape.head_dim;
   F16 sum[kColumns][kQueries];
   const float* weights[kColumns];
 #pragma GCC unroll 4
   for (int c = 0; c < kColumns; ++c) {
-    weights[c] = columns[c].weights + (p.first - begin);
+    weights[c] = columns[c].weights + (p.first - p.begin);
 #pragma GCC unroll 4
     for (int g = 0; g < kQueries; ++g) sum[c][g] = Zero();
   }
@@ -187,13 +157,12 @@ template <int kQueries>
 void PagedHeads(const PagedQuery& p, const float* q, int64_t kv_begin, int64_t kv_end, int64_t first_query, float* out,
                 float* scores, int64_t ld) {
   const int64_t dim = p.shape.head_dim, group = p.shape.num_heads / p.shape.num_kv_heads;
-  const int64_t begin = p.first - p.first % p.cache.block_size % kLanes;  // its tile's first position
   float factors[kMostColumns][kQueries];
   PagedColumn columns[kMostColumns];
   for (int64_t h = kv_begin; h < kv_end; ++h) {
     float* rows = scores + (h - kv_begin) * kQueries * ld;
-    PagedScores<kQueries>(p, q + (h * group + first_query) * dim, h, begin, rows, ld);
-    for (int g = 0; g < kQueries; ++g) factors[h - kv_begin][g] = PagedSoftmax(p, begin, rows + g * ld);
+    PagedScores<kQueries>(p, q + (h * group + first_query) * dim, h, rows, ld);
+    for (int g = 0; g < kQueries; ++g) factors[h - kv_begin][g] = PagedSoftmax(p, rows + g * ld);
   }
   int count = 0;
   for (int64_t h = kv_begin; h < kv_end; ++h) {
@@ -201,29 +170,38 @@ void PagedHeads(const PagedQuery& p, const float* q, int64_t kv_begin, int64_t k
       columns[count++] = {h * dim + d, dim - d, scores + (h - kv_begin) * kQueries * ld, factors[h - kv_begin],
                           out + (h * group + first_query) * dim + d};
       if (count == kMostColumns) {
-        PagedMix<kMostColumns, kQueries>(p, columns, begin, ld);
+        PagedMix<kMostColumns, kQueries>(p, columns, ld);
         count = 0;
       }
     }
   }
-  if (count == 3) PagedMix<3, kQueries>(p, columns, begin, ld);
-  if (count == 2) PagedMix<2, kQueries>(p, columns, begin, ld);
-  if (count == 1) PagedMix<1, kQueries>(p, columns, begin, ld);
+  if (count == 3) PagedMix<3, kQueries>(p, columns, ld);
+  if (count == 2) PagedMix<2, kQueries>(p, columns, ld);
+  if (count == 1) PagedMix<1, kQueries>(p, columns, ld);
 }
 
 void AttendPagedTokens(const AttentionShape& shape, const PagedTokens& tokens, const float* q, const PagedCache& cache,
                        float* out) {
   thread_local std::vector<float> scratch;
+  thread_local std::vector<PagedTile> tiles;
   const int64_t dim = shape.head_dim, row = shape.num_heads * dim, group = shape.num_heads / shape.num_kv_heads;
-  const int64_t tiles = (cache.block_size + kLanes - 1) / kLanes;
+  const int64_t tiles_per_block = (cache.block_size + kLanes - 1) / kLanes;
+  const int64_t stride = tiles_per_block * kLanes * shape.num_kv_heads * dim;
   const int64_t vectors = (dim + kLanes - 1) / kLanes;
   const int64_t together = vectors >= kMostColumns ? 1 : kMostColumns / vectors;  // kv heads whose values are summed at once
   for (int64_t t = 0; t < tokens.num_tokens; ++t, q += row, out += row) {
     const int64_t position = tokens.positions[t];
     const int64_t first = shape.window > 0 && position >= shape.window ? position - shape.window + 1 : 0;
-    const PagedQuery p{shape, cache,    tokens.blocks[t],
-                       position, first, tiles,
-                       tiles * kLanes * shape.num_kv_heads * dim};
+    const int64_t begin = first - first % cache.block_size % kLanes;
+    tiles.clear();
+    for (int64_t at = begin; at <= position;) {
+      const int64_t in_block = at % cache.block_size, rest = cache.block_size - in_block;
+      tiles.push_back({tokens.blocks[t][at / cache.block_size] * stride + in_block / kLanes * dim * kLanes, at - begin});
+      at += rest < kLanes ? rest : kLanes;
+    }
+    const PagedQuery p{shape, cache,        tokens.blocks[t], position,
+                       first, begin,        tiles_per_block,  stride,
+                       tiles.data(), static_cast<int64_t>(tiles.size())};
     // A tile before and one after what is seen: scores are stored by whole tiles.
     const int64_t ld = (position - first + 1 + 2 * kLanes) / kLanes * kLanes + kLanes;
     if (static_cast<int64_t>(scratch.size()) < ld * kMostQueries * kMostColumns) {
