@@ -54,14 +54,18 @@ struct CoreOptions {
   absl::Duration recovery = absl::Seconds(10);          // after a start with rows: for agents to come back
   absl::Duration stop_slack = absl::Seconds(3);         // beyond a grace: for SIGKILL, and the agent to say so
   uint64_t seed = 0;                                    // of back-off's jitter
+  std::function<int64_t()> unix_ms;                     // for what is shown and kept; null: 0
   // The agent's own last lines, where this host has them; may be null.
   std::function<std::vector<std::string>(const std::string& node)> node_last_lines;
   // Deliberately broken builds, for tests that must notice: "no_fencing", "ack_before_commit", "free_slot_early".
   std::string fault;
 };
 
+// The job of a process that has but one: its actors are called "train-0" instead of "JOB/train-0".
+inline constexpr char kOnlyJob[] = "run";
+
 struct GroupKey {
-  std::string job;  // "run" where a process has but one job
+  std::string job;
   std::string role;
   bool operator<(const GroupKey& other) const { return std::tie(job, role) < std::tie(other.job, other.role); }
   bool operator==(const GroupKey&) const = default;
@@ -165,8 +169,6 @@ class Core {
   // then `done`.
   void Stacks(const v1::ListRequest& which, absl::Duration patience, std::function<void(const v1::StackDump&)> sink,
               absl::AnyInvocable<void()> done);
-  // One actor's peers are told that it is gone; also what a driver does that has seen it die first.
-  void ReportDead(const std::string& actor_id, uint64_t epoch, const absl::Status& why);
 
   // What must always hold, in words; empty if it does. For the simulator and tests.
   std::vector<std::string> CheckInvariants() const;
