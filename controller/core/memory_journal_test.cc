@@ -1,7 +1,6 @@
 #include "controller/core/memory_journal.h"
 
 #include "controller/core/core.h"
-
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 

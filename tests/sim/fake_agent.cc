@@ -1,0 +1,372 @@
+#include "tests/sim/fake_agent.h"
+
+#include <algorithm>
+
+namespace manta::sim {
+
+FakeAgent::FakeAgent(EventLoop& loop, RandomStream& random, Truth& truth, v1::NodeHello hello, Hooks hooks)
+    : loop_(loop), random_(random), truth_(truth), hello_(std::move(hello)), hooks_(std::move(hooks)) {}
+
+FakeAgent::~FakeAgent() {
+  *alive_ = false;
+}
+
+void FakeAgent::HostAfter(absl::Duration delay, std::function<void()> what) {
+  loop_.RunAfter(delay, [this, alive = alive_, boot = boots_, what = std::move(what)] {
+    if (*alive && host_up_ && boots_ == boot) what();
+  });
+}
+
+void FakeAgent::WhenAwake(std::function<void()> what) {
+  if (!agent_up_) return;
+  if (frozen_) {
+    inbox_.push_back(std::move(what));
+  } else {
+    what();
+  }
+}
+
+void FakeAgent::AgentAfter(absl::Duration delay, std::function<void()> what) {
+  HostAfter(delay, [this, agent = agents_, what = std::move(what)] {
+    if (agents_ == agent) WhenAwake(what);
+  });
+}
+
+void FakeAgent::Boot() {
+  ++boots_;
+  ++agents_;
+  hello_.set_incarnation(1 + random_.NextBelow(1ull << 60));
+  workers_.clear();
+  host_up_ = agent_up_ = true;
+  frozen_ = shutting_down_ = false;
+  lease_until_ = last_contact_ = absl::InfinitePast();
+  orphaned_at_ = absl::InfiniteFuture();
+  Connect();
+  LeaseCheck();
+}
+
+void FakeAgent::Reboot(absl::Duration down) {
+  if (!host_up_) return;
+  for (auto& [key, worker] : workers_) {
+    if (std::exchange(worker.lives, false)) truth_.Ended(key.first, key.second);
+  }
+  host_up_ = agent_up_ = false;
+  inbox_.clear();
+  // Its peers hear nothing of it: a stream ends when a packet is answered by the host that knows it no more.
+  if (stream_ != nullptr) stream_->at_agent = nullptr, stream_->agent_lost = nullptr;
+  auto stream = std::exchange(stream_, nullptr);
+  loop_.RunAfter(down, [this, alive = alive_, boot = boots_, stream] {
+    if (stream != nullptr) stream->CloseAgent();
+    if (*alive && boots_ == boot && !retired_) Boot();
+  });
+}
+
+void FakeAgent::KillAgent(absl::Duration down) {
+  if (!agent_up_) return;
+  agent_up_ = frozen_ = false;
+  ++agents_;
+  inbox_.clear();
+  orphaned_at_ = loop_.Now();
+  if (auto stream = std::exchange(stream_, nullptr)) stream->CloseAgent();
+  HostAfter(down, [this] {
+    if (agent_up_ || retired_) return;
+    agent_up_ = true;
+    ++agents_;
+    orphaned_at_ = absl::InfiniteFuture();
+    Connect();
+  });
+}
+
+void FakeAgent::Freeze(absl::Duration time) {
+  if (!running()) return;
+  frozen_ = true;
+  HostAfter(time, [this, agent = agents_] {
+    if (agents_ != agent || !frozen_) return;
+    frozen_ = false;
+    for (auto& what : std::exchange(inbox_, {})) WhenAwake(std::move(what));
+  });
+}
+
+void FakeAgent::CutCable(absl::Duration time) {
+  if (link_->cut) return;
+  link_->cut = true;
+  // Both ends give a stream up that is silent for long.
+  if (stream_ != nullptr && time > absl::Seconds(6)) {
+    loop_.RunAfter(absl::Seconds(6), [this, alive = alive_, weak = std::weak_ptr<Stream>(stream_)] {
+      const auto stream = weak.lock();
+      if (!*alive || stream == nullptr || !link_->cut || stream != stream_) return;
+      WhenAwake([this, stream] {
+        if (stream != stream_) return;
+        stream->CloseAgent();
+        Disconnected();
+      });
+    });
+  }
+  loop_.RunAfter(time, [this, alive = alive_] {
+    if (!*alive) return;
+    link_->cut = false;
+    for (const auto& weak : std::exchange(streams_, {})) {
+      if (const auto stream = weak.lock()) {
+        stream->Healed();
+        streams_.push_back(stream);
+      }
+    }
+  });
+}
+
+void FakeAgent::CrashOne() {
+  std::vector<Key> living;
+  for (const auto& [key, worker] : workers_) {
+    if (worker.lives) living.push_back(key);
+  }
+  if (!living.empty()) End(living[random_.NextBelow(living.size())], -1, 9, false);
+}
+
+// ---- The stream
+
+void FakeAgent::Connect() {
+  if (!running() || stream_ != nullptr || shutting_down_) return;
+  v1::NodeHello hello = hello_;
+  for (const auto& [key, worker] : workers_) {
+    if (!worker.lives && worker.acked) continue;
+    v1::ActorReport& report = *hello.add_running();
+    report.set_actor_id(key.first);
+    report.set_epoch(key.second);
+    report.set_pid(worker.pid);
+    if (!worker.lives) {
+      *report.mutable_snapshot()->mutable_exited() = worker.exited;
+    } else {
+      report.mutable_snapshot()->set_started_unix_ms(1);
+      if (worker.ready) report.mutable_snapshot()->mutable_ready()->set_address(key.first + ":1");
+    }
+  }
+  hello_sent_ = loop_.Now();
+  std::shared_ptr<Stream> stream;
+  switch (hooks_.dial(*this, &stream, hello)) {
+    case Dial::kStream:
+      stream_ = stream;
+      streams_.push_back(stream);
+      std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
+      welcomed_ = false;
+      sent_.clear();
+      stream->at_agent = [this, alive = alive_, agent = agents_,
+                          stream = stream.get()](const v1::NodeCommand& command) {
+        if (!*alive || agents_ != agent) return;
+        WhenAwake([this, stream, command] {
+          if (stream_.get() == stream) OnCommand(command);
+        });
+      };
+      stream->agent_lost = [this, alive = alive_, agent = agents_, stream = stream.get()] {
+        if (!*alive || agents_ != agent) return;
+        WhenAwake([this, stream] {
+          if (stream_.get() == stream) Disconnected();
+        });
+      };
+      return;
+    case Dial::kRefused:
+      // The head is dead, its host is not.
+      if (waits_ && loop_.Now() - last_contact_ < controller_grace_) SetLease(loop_.Now() + lease_);
+      break;
+    case Dial::kSilence:
+      break;
+  }
+  AgentAfter(absl::Milliseconds(300 + random_.NextBelow(400)), [this] { Connect(); });
+}
+
+void FakeAgent::Disconnected() {
+  stream_ = nullptr;
+  if (shutting_down_) return;
+  AgentAfter(absl::Milliseconds(10 + random_.NextBelow(200)), [this] { Connect(); });
+}
+
+void FakeAgent::Report(const Key& key, v1::ActorReport report) {
+  if (stream_ == nullptr || !agent_up_) return;
+  report.set_actor_id(key.first);
+  report.set_epoch(key.second);
+  report.set_pid(workers_[key].pid);
+  v1::NodeEvent event;
+  *event.mutable_report() = std::move(report);
+  stream_->ToHead(std::move(event));
+}
+
+void FakeAgent::OnCommand(const v1::NodeCommand& command) {
+  switch (command.command_case()) {
+    case v1::NodeCommand::kWelcome: {
+      const v1::NodeWelcome& welcome = command.welcome();
+      lease_ = absl::Milliseconds(welcome.lease_ms());
+      agent_grace_ = absl::Milliseconds(welcome.agent_grace_ms());
+      controller_grace_ = absl::Milliseconds(welcome.controller_grace_ms());
+      waits_ = !welcome.stop_on_controller_loss();
+      welcomed_ = true;
+      last_contact_ = loop_.Now();
+      SetLease(hello_sent_ + lease_);
+      for (const v1::ActorRef& ref : welcome.unwanted()) OnStop(ref.actor_id(), ref.epoch(), absl::ZeroDuration());
+      Beat();
+      break;
+    }
+    case v1::NodeCommand::kAck: {
+      last_contact_ = loop_.Now();
+      const auto sent = sent_.find(command.ack().sequence());
+      if (sent == sent_.end()) break;
+      SetLease(sent->second + lease_);
+      sent_.erase(sent_.begin(), std::next(sent));
+      break;
+    }
+    case v1::NodeCommand::kStart:
+      OnStart(command.start());
+      break;
+    case v1::NodeCommand::kStop:
+      OnStop(command.stop().actor_id(), command.stop().epoch(), absl::Milliseconds(command.stop().grace_ms()));
+      break;
+    case v1::NodeCommand::kReportsAck:
+      for (const v1::ActorRef& ref : command.reports_ack().exits()) {
+        const auto found = workers_.find({ref.actor_id(), ref.epoch()});
+        if (found != workers_.end()) found->second.acked = true;
+      }
+      break;
+    case v1::NodeCommand::kLeasePorts: {
+      v1::NodeEvent event;
+      event.mutable_ports()->set_id(command.lease_ports().id());
+      for (int i = 0; i < command.lease_ports().count(); ++i) {
+        event.mutable_ports()->add_ports(static_cast<int>(20000 + random_.NextBelow(10000)));
+      }
+      stream_->ToHead(std::move(event));
+      break;
+    }
+    case v1::NodeCommand::kShutdown:
+      shutting_down_ = true;
+      EndAll(false);
+      AgentAfter(absl::Milliseconds(50), [this] {
+        if (auto stream = std::exchange(stream_, nullptr)) stream->CloseAgent();
+        agent_up_ = false;
+        ++agents_;
+      });
+      break;
+    default:
+      break;
+  }
+}
+
+// ---- Workers
+
+void FakeAgent::OnStart(const v1::StartActor& start) {
+  const Key key{start.actor_id(), start.epoch()};
+  if (const auto known = workers_.find(key); known != workers_.end()) {
+    v1::ActorReport report;
+    if (!known->second.lives) {
+      *report.mutable_exited() = known->second.exited;
+    } else if (known->second.ready) {
+      report.mutable_worker()->mutable_ready()->set_address(key.first + ":1");
+    } else {
+      report.mutable_started()->set_pid(known->second.pid);
+    }
+    return Report(key, std::move(report));
+  }
+  if (loop_.Now() >= lease_until_) return;  // the order is of a membership that is over
+  Worker& worker = workers_[key];
+  worker.start = start;
+  worker.lives = true;
+  worker.pid = next_pid_++;
+  truth_.Started({key.first, key.second, name(), {start.gpu_indices().begin(), start.gpu_indices().end()}});
+  v1::ActorReport report;
+  report.mutable_started()->set_pid(worker.pid);
+  Report(key, std::move(report));
+  const uint64_t fate = random_.NextBelow(40);
+  const absl::Duration loading = absl::Milliseconds(20 + random_.NextBelow(1500));
+  if (fate == 0) {
+    HostAfter(loading, [this, key] { End(key, 3, 0, false); });
+  } else if (fate > 1) {  // 1: never ready
+    HostAfter(loading, [this, key] {
+      Worker& ready = workers_[key];
+      if (!ready.lives) return;
+      ready.ready = true;
+      WhenAwake([this, key] {
+        v1::ActorReport now;
+        now.mutable_worker()->mutable_ready()->set_address(key.first + ":1");
+        Report(key, std::move(now));
+      });
+    });
+  }
+}
+
+void FakeAgent::OnStop(const std::string& actor_id, uint64_t epoch, absl::Duration grace) {
+  const Key key{actor_id, epoch};
+  const auto found = workers_.find(key);
+  if (found == workers_.end() || !found->second.lives) {
+    Worker& worker = workers_[key];  // never started here, or over: it never will be
+    if (worker.exited.actor_id().empty()) {
+      worker.exited.set_actor_id(actor_id);
+      worker.exited.set_epoch(epoch);
+      worker.exited.set_asked_to_stop(true);
+    }
+    v1::ActorReport report;
+    *report.mutable_exited() = worker.exited;
+    return Report(key, std::move(report));
+  }
+  found->second.told_to_stop = true;
+  const absl::Duration obeys = absl::Milliseconds(5 + random_.NextBelow(600));
+  HostAfter(std::min(obeys, grace) + absl::Milliseconds(5), [this, key] { End(key, 0, 0, false); });
+}
+
+void FakeAgent::End(const Key& key, int code, int signal, bool fenced) {
+  Worker& worker = workers_[key];
+  if (!std::exchange(worker.lives, false)) return;
+  truth_.Ended(key.first, key.second);
+  worker.exited.set_actor_id(key.first);
+  worker.exited.set_epoch(key.second);
+  worker.exited.set_pid(worker.pid);
+  worker.exited.set_exit_code(code);
+  worker.exited.set_exit_signal(signal);
+  worker.exited.set_asked_to_stop(worker.told_to_stop);
+  worker.exited.set_fenced(fenced);
+  worker.exited.add_last_lines("its last line");
+  WhenAwake([this, key] {
+    v1::ActorReport report;
+    *report.mutable_exited() = workers_[key].exited;
+    Report(key, std::move(report));
+  });
+}
+
+void FakeAgent::EndAll(bool fenced) {
+  std::vector<Key> living;
+  for (const auto& [key, worker] : workers_) {
+    if (worker.lives) living.push_back(key);
+  }
+  for (const Key& key : living) End(key, -1, 9, fenced);
+}
+
+// ---- Beats and leases
+
+void FakeAgent::Beat() {
+  if (stream_ == nullptr) return;
+  v1::NodeEvent event;
+  event.mutable_beat()->set_sequence(++beat_);
+  sent_[beat_] = loop_.Now();
+  if (sent_.size() > 64) sent_.erase(sent_.begin());
+  if (beat_ % 4 == 0) {
+    for (const auto& [key, worker] : workers_) {
+      if (!worker.ready || !worker.lives) continue;
+      v1::ActorReport& report = *event.mutable_beat()->add_reports();
+      report.set_actor_id(key.first);
+      report.set_epoch(key.second);
+      report.mutable_worker()->mutable_beat()->set_completed(beat_);
+    }
+  }
+  stream_->ToHead(std::move(event));
+  AgentAfter(absl::Seconds(1), [this, stream = stream_.get()] {
+    if (stream_.get() == stream) Beat();
+  });
+}
+
+void FakeAgent::SetLease(absl::Time until) {
+  lease_until_ = std::max(lease_until_, until);
+}
+
+// The shims' own clocks: they end what they hold whatever the agent does.
+void FakeAgent::LeaseCheck() {
+  const bool orphaned = loop_.Now() - orphaned_at_ >= agent_grace_;
+  if (loop_.Now() >= lease_until_ || orphaned) EndAll(true);
+  HostAfter(absl::Milliseconds(250), [this] { LeaseCheck(); });
+}
+
+}  // namespace manta::sim

@@ -1,0 +1,82 @@
+// The head under faults, seed by seed.
+//
+//   build/tests/sim_test                         seeds 1 .. MANTA_SIM_SEEDS (default 200), sharded by gtest's variables
+//   build/tests/sim_test --seed 17 --trace       one seed, with all that happens
+//
+// MANTA_FAULT builds it broken on purpose (see controller/core/core.h): sim_broken_test.
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+
+#include "gtest/gtest.h"
+#include "spdlog/spdlog.h"
+#include "tests/sim/world.h"
+
+namespace manta::sim {
+namespace {
+
+uint64_t Env(const char* name, uint64_t otherwise) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? otherwise : std::strtoull(value, nullptr, 10);
+}
+
+uint64_t g_seed = 0;
+bool g_trace = false;
+
+// Broken things of one seed, printed with its last events.
+size_t RunSeed(uint64_t seed, const std::string& fault, bool trace, bool print, uint64_t* events) {
+  World world({.seed = seed, .fault = fault, .trace = trace});
+  const auto broken = world.Run();
+  if (events != nullptr) *events += world.events();
+  if (!broken.empty() && print) {
+    for (const std::string& line : world.log()) std::printf("  %s\n", line.c_str());
+    for (const std::string& what : broken) std::printf("BROKEN in seed %lu: %s\n", seed, what.c_str());
+    std::printf("again: sim_test --seed %lu --trace\n", seed);
+  }
+  return broken.size();
+}
+
+TEST(Sim, NothingBreaksUnderFaults) {
+  const uint64_t first = g_seed != 0 ? g_seed : Env("MANTA_SIM_FIRST", 1);
+  const uint64_t count = g_seed != 0 ? 1 : Env("MANTA_SIM_SEEDS", 200);
+  const char* fault = std::getenv("MANTA_FAULT");
+  const auto before = std::chrono::steady_clock::now();
+  uint64_t events = 0;
+  int failures = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    if (RunSeed(seed, fault == nullptr ? "" : fault, g_trace, true, &events) == 0) continue;
+    ADD_FAILURE() << "seed " << seed;
+    if (++failures == 3) break;
+  }
+  const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
+  std::printf("seeds %lu to %lu: %.1f s, %.1f seeds/s, %lu events\n", first, first + count - 1, s,
+              static_cast<double>(count) / s, events);
+}
+
+class BrokenBuild : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BrokenBuild, IsCaught) {
+  if (g_seed != 0) GTEST_SKIP();
+  const uint64_t limit = Env("MANTA_SIM_BROKEN_SEEDS", 2000);
+  for (uint64_t seed = 1; seed <= limit; ++seed) {
+    if (RunSeed(seed, GetParam(), false, false, nullptr) == 0) continue;
+    std::printf("%s is caught by seed %lu\n", GetParam(), seed);
+    return;
+  }
+  FAIL() << GetParam() << " was not noticed in " << limit << " seeds";
+}
+INSTANTIATE_TEST_SUITE_P(Sim, BrokenBuild, ::testing::Values("no_fencing", "ack_before_commit", "free_slot_early"));
+
+}  // namespace
+}  // namespace manta::sim
+
+int main(int argc, char** argv) {
+  ::testing::InitGoogleTest(&argc, argv);
+  for (int i = 1; i < argc; ++i) {
+    if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) manta::sim::g_seed = std::strtoull(argv[++i], nullptr, 10);
+    if (std::strcmp(argv[i], "--trace") == 0) manta::sim::g_trace = true;
+  }
+  spdlog::set_level(manta::sim::g_trace ? spdlog::level::info : spdlog::level::off);
+  return RUN_ALL_TESTS();
+}

@@ -1,0 +1,59 @@
+// Truth: what really runs in the simulated cluster, seen by nobody in it. The invariants that matter most are about
+// this, not about what the head believes.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+
+namespace manta::sim {
+
+struct Process {
+  std::string actor_id;
+  uint64_t epoch = 0;
+  std::string node;
+  std::vector<int> gpus;
+};
+
+class Truth {
+ public:
+  void Started(const Process& process) {
+    if (!ever_.emplace(process.actor_id, process.epoch).second) {
+      Broken(absl::StrCat(process.actor_id, " epoch ", process.epoch, " was started twice"));
+    }
+    for (const auto& [key, other] : live_) {
+      if (other.actor_id == process.actor_id) {
+        Broken(absl::StrCat(process.actor_id, " runs twice: epoch ", other.epoch, " on ", other.node, " and epoch ",
+                            process.epoch, " on ", process.node));
+      }
+      if (other.node != process.node) continue;
+      for (int gpu : process.gpus) {
+        for (int held : other.gpus) {
+          if (gpu != held) continue;
+          Broken(absl::StrCat("GPU ", gpu, " of ", process.node, " is held by ", other.actor_id, " epoch ", other.epoch,
+                              " and ", process.actor_id, " epoch ", process.epoch));
+        }
+      }
+    }
+    live_[{process.actor_id, process.epoch}] = process;
+  }
+  void Ended(const std::string& actor_id, uint64_t epoch) { live_.erase({actor_id, epoch}); }
+  bool Lives(const std::string& actor_id, uint64_t epoch) const { return live_.count({actor_id, epoch}) > 0; }
+  const std::map<std::pair<std::string, uint64_t>, Process>& live() const { return live_; }
+  void Broken(std::string what) {
+    if (broken_.size() < 20) broken_.push_back(std::move(what));
+  }
+  const std::vector<std::string>& broken() const { return broken_; }
+
+ private:
+  std::map<std::pair<std::string, uint64_t>, Process> live_;
+  std::set<std::pair<std::string, uint64_t>> ever_;
+  std::vector<std::string> broken_;
+};
+
+}  // namespace manta::sim
