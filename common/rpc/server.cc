@@ -19,6 +19,7 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   int port = 0;
   builder.AddListeningPort(options.listen, LoopbackServerCredentials(options.token), &port);
   for (grpc::Service* service : services) builder.RegisterService(service);
+  if (options.configure) options.configure(builder);
   builder.SetMaxReceiveMessageSize(kMaxReceiveBytes);
   builder.SetMaxSendMessageSize(-1);
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);

@@ -8,6 +8,7 @@
 // Thread-safe.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "grpcpp/server.h"
+#include "grpcpp/server_builder.h"
 
 namespace manta::rpc {
 
@@ -24,6 +26,7 @@ inline constexpr int kMaxMetadataBytes = 64 << 10;
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   std::string token;  // see token.h
+  std::function<void(grpc::ServerBuilder&)> configure;  // for services with completion queues of their own
 };
 
 class Server {

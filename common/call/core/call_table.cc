@@ -119,6 +119,19 @@ void CallTable::Close(const std::shared_ptr<ServerSession>& session) {
   session->Cut(absl::CancelledError("the caller ended its session"), /*cancel_running=*/true);
 }
 
+void CallTable::Forget(const std::shared_ptr<ServerSession>& session, uint64_t link) {
+  if (session->newest_link() == link) Close(session);
+}
+
+void CallTable::CloseAll(const absl::Status& why) {
+  std::map<uint64_t, std::shared_ptr<ServerSession>> all;
+  {
+    std::lock_guard lock(mu_);
+    all.swap(sessions_);
+  }
+  for (const auto& [id, session] : all) session->Cut(why, true);
+}
+
 void CallTable::Drain(const std::string& why) {
   std::lock_guard lock(mu_);
   if (draining_.ok()) draining_ = absl::UnavailableError(absl::StrCat(options_.actor_id, " stops: ", why));

@@ -55,6 +55,10 @@ class CallTable {
                               v1::SessionOpened* opened);
   // Its caller said goodbye.
   void Close(const std::shared_ptr<ServerSession>& session);
+  // The same, on that link: nothing where the session has a newer one.
+  void Forget(const std::shared_ptr<ServerSession>& session, uint64_t link);
+  // Ends every session.
+  void CloseAll(const absl::Status& why);
 
   // No new sessions and no new calls; what was admitted runs.
   void Drain(const std::string& why);

@@ -14,6 +14,9 @@ constexpr absl::Duration kHeartbeat = absl::Seconds(2);
 constexpr absl::Duration kSilence = absl::Seconds(6);
 constexpr size_t kKeptCapacity = 4096;  // of a slot's payload: what a larger one held is given back
 
+// The session whose replies this thread hands out: calls that their sinks start go out together afterwards.
+thread_local const ClientSession* corked = nullptr;
+
 }  // namespace
 
 ClientSession::ClientSession(Options options) : options_(std::move(options)), mask_(options_.window - 1) {
@@ -86,6 +89,7 @@ void ClientSession::OnReplies(uint64_t link, v1::ReplyBatch& batch) {
       Free(*slot);
     }
   }
+  corked = this;
   for (Ended& one : ended) {
     if (one.reply->more()) {
       one.sink->OnItem(*one.reply);
@@ -95,10 +99,10 @@ void ClientSession::OnReplies(uint64_t link, v1::ReplyBatch& batch) {
     Run(one);
   }
   ended.clear();
+  corked = nullptr;
   std::unique_lock lock(mu_);
   if (ended_.capacity() < ended.capacity()) ended_.swap(ended);
-  // So many replies that the peer should not wait for the next call to forget them.
-  if (acks_.size() >= options_.window / 4) Write(lock);
+  Write(lock);
 }
 
 void ClientSession::OnWriteDone(uint64_t link) {
@@ -213,7 +217,7 @@ absl::StatusOr<uint64_t> ClientSession::Start(const CallSpec& spec, std::shared_
   ++used_;
   earliest_ = std::min(earliest_, slot.deadline);
   unsent_.push_back(seq);
-  Write(lock);
+  if (corked != this) Write(lock);
   return seq;
 }
 

@@ -28,6 +28,10 @@ int LaneSet::Add(const std::string& name, LaneOptions options) {
   return size() - 1;
 }
 
+void LaneSet::Set(const std::string& name, LaneOptions options) {
+  lanes_[Add(name, options)]->options = options;
+}
+
 int LaneSet::Find(const std::string& name) const {
   for (int i = 0; i < size(); ++i) {
     if (lanes_[i]->name == name) return i;
@@ -41,7 +45,7 @@ int LaneSet::total_concurrency() const {
   return total;
 }
 
-absl::Status LaneSet::Admit(int index, CallRef call) {
+absl::Status LaneSet::Admit(int index, CallRef& call) {
   Lane& lane = *lanes_[index];
   std::lock_guard lock(lane.mu);
   if (lane.queue.size() >= lane.options.capacity) {

@@ -34,13 +34,14 @@ class LaneSet {
 
   // The number of the lane of that name; made where it is not there. Before calls come.
   int Add(const std::string& name, LaneOptions options);
-  int Find(const std::string& name) const;  // -1: there is none
+  void Set(const std::string& name, LaneOptions options);  // the same, with these options in any case
+  int Find(const std::string& name) const;                 // -1: there is none
   int size() const { return static_cast<int>(lanes_.size()); }
   const std::string& name(int lane) const { return lanes_[lane]->name; }
   int total_concurrency() const;
 
-  // RESOURCE_EXHAUSTED, NOT_STARTED where the lane is full.
-  absl::Status Admit(int lane, CallRef call);
+  // Takes the call; RESOURCE_EXHAUSTED, NOT_STARTED where the lane is full: then the call is the caller's still.
+  absl::Status Admit(int lane, CallRef& call);
   // A lane with waiting calls that may run one more, claimed for the calling thread; -1: there is none. From `after`
   // on, so that no lane starves.
   int ClaimAny(int after);

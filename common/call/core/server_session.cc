@@ -245,6 +245,11 @@ void ServerSession::Cut(const absl::Status& why, bool cancel_running) {
   Tell(told);
 }
 
+uint64_t ServerSession::newest_link() const {
+  std::lock_guard lock(mu_);
+  return link_number_;
+}
+
 absl::Time ServerSession::detached_since() const {
   std::lock_guard lock(mu_);
   return detached_since_;

@@ -62,6 +62,7 @@ class ServerSession : public std::enable_shared_from_this<ServerSession> {
   const v1::CallerId& caller() const { return caller_; }
   // Nothing of it starts any more; what runs is cancelled where `cancel_running`; its link is closed.
   void Cut(const absl::Status& why, bool cancel_running);
+  uint64_t newest_link() const;
   absl::Time detached_since() const;  // InfiniteFuture while it has a link
 
  private:
