@@ -1,0 +1,73 @@
+#include "controller/cli/cluster_client.h"
+
+#include <cstdlib>
+
+#include "absl/strings/match.h"
+#include "common/base/status.h"
+#include "common/rpc/token.h"
+#include "controller/cli/channels.h"
+#include "controller/cli/run_dir.h"
+
+namespace manta::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool IsClusterDir(const fs::path& dir) {
+  std::error_code error;
+  return fs::exists(dir / "controller.address", error);
+}
+
+}  // namespace
+
+fs::path DefaultClusterDir() {
+  const char* home = std::getenv("HOME");
+  return fs::path(home != nullptr && home[0] != '\0' ? home : ".") / ".manta" / "default";
+}
+
+absl::StatusOr<fs::path> FindClusterDir(const std::string& given) {
+  const char* variable = std::getenv("MANTA_DIR");
+  const std::string named = !given.empty() ? given : variable != nullptr ? variable : "";
+  if (!named.empty()) {
+    for (const fs::path& dir : {fs::path(named), fs::path(named) / "latest"}) {
+      if (IsClusterDir(dir)) return dir;
+    }
+    return absl::NotFoundError(absl::StrCat(named, given.empty() ? " (MANTA_DIR)" : "",
+                                            ": no cluster or run has started there (no controller.address)"));
+  }
+  for (const fs::path& dir : {fs::path("logs/latest"), DefaultClusterDir()}) {
+    if (IsClusterDir(dir)) return dir;
+  }
+  return absl::NotFoundError(absl::StrCat("no cluster: neither logs/latest nor ", DefaultClusterDir().string(),
+                                          " is one; give --dir, set MANTA_DIR, or start one with `manta launch`"));
+}
+
+absl::StatusOr<ClusterClient> ClusterClient::Open(const std::string& given_dir) {
+  MANTA_ASSIGN_OR_RETURN(const fs::path dir, FindClusterDir(given_dir));
+  MANTA_ASSIGN_OR_RETURN(const std::string address, ReadControllerAddress(dir));
+  MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(dir / "token"));
+  return OpenAt(address, token, dir);
+}
+
+absl::StatusOr<ClusterClient> ClusterClient::OpenAt(const std::string& address, const std::string& token,
+                                                    fs::path dir) {
+  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token));
+  ClusterClient client;
+  client.dir_ = std::move(dir);
+  client.address_ = address;
+  client.cluster_ = v1::ClusterService::NewStub(channel);
+  client.runs_ = v1::ControllerService::NewStub(channel);
+  return client;
+}
+
+absl::Status ClusterClient::Explain(const absl::Status& status) const {
+  if (absl::IsUnavailable(status) && absl::StrContains(status.message(), "connect")) {
+    v1::ErrorInfo info = GetErrorInfo(status);
+    return WithErrorInfo(absl::UnavailableError(absl::StrCat(dir_.string(), ": nothing answers at ", address_,
+                                                             ": its controller has ended")),
+                         info);
+  }
+  return status;
+}
+
+}  // namespace manta::cli
