@@ -8,10 +8,31 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "common/comm/cpu_collective.h"
+#include "common/comm/hash64.h"
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace manta::train {
+namespace {
+
+// Of what makes two configurations the same trainer: not of where its ranks meet, nor of where it starts from.
+std::string ConfigHash(v1::ConfigureTrainerRequest request) {
+  request.clear_rendezvous();
+  request.clear_resume_from();
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // maps have an order
+    request.SerializeToCodedStream(&coded);
+  }
+  const uint64_t hash = comm::Hash64::Of(bytes.data(), bytes.size());
+  return std::string(reinterpret_cast<const char*>(&hash), sizeof(hash));
+}
+
+}  // namespace
 
 absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& request,
                                              v1::ConfigureTrainerReply* reply) {
@@ -49,6 +70,10 @@ absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& 
   }
   MANTA_ASSIGN_OR_RETURN(engine_, Engine::Create(request, collective, device_collective));
   engine_->Describe(reply);
+  absl::MutexLock lock(&mutex_);
+  state_.set_configured(true);
+  state_.set_config_hash(ConfigHash(request));
+  state_.set_step(engine_->step());
   return absl::OkStatus();
 }
 
@@ -56,6 +81,17 @@ void TrainerServiceImpl::Abort(const std::string& reason) {
   absl::MutexLock lock(&mutex_);
   if (abort_reason_.empty()) abort_reason_ = reason;
   if (collective_ != nullptr) collective_->Abort(reason);
+}
+
+grpc::ServerUnaryReactor* TrainerServiceImpl::GetState(grpc::CallbackServerContext* context,
+                                                       const v1::GetTrainerStateRequest*, v1::TrainerState* reply) {
+  {
+    absl::MutexLock lock(&mutex_);
+    *reply = state_;
+  }
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
 }
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::Configure(grpc::CallbackServerContext* context,
@@ -72,9 +108,28 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngine(grpc::CallbackServerConte
   });
 }
 
+grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngineOnce(grpc::CallbackServerContext* context,
+                                                           const google::protobuf::Message* request,
+                                                           google::protobuf::Message* reply,
+                                                           std::function<absl::Status(Engine&)> call) {
+  const actor::CallKey key = actor::CallKey::Of(*context);
+  return OnEngine(context, [=, this, call = std::move(call)](Engine& engine) {
+    const auto running = [this](const std::string& now) {
+      absl::MutexLock lock(&mutex_);
+      state_.set_running(now);
+    };
+    running(key.key);
+    const absl::Status status = replies_.Run(key, *request, reply, [&] { return call(engine); });
+    absl::MutexLock lock(&mutex_);
+    state_.set_running("");
+    state_.set_step(engine.step());
+    return status;
+  });
+}
+
 grpc::ServerUnaryReactor* TrainerServiceImpl::Train(grpc::CallbackServerContext* context,
                                                     const v1::TrainRequest* request, v1::TrainReply* reply) {
-  return OnEngine(context, [=](Engine& engine) { return engine.Train(*request, reply); });
+  return OnEngineOnce(context, request, reply, [=](Engine& engine) { return engine.Train(*request, reply); });
 }
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::Evaluate(grpc::CallbackServerContext* context,
@@ -91,14 +146,18 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::ComputeLogprobs(grpc::CallbackServ
 grpc::ServerUnaryReactor* TrainerServiceImpl::PublishWeights(grpc::CallbackServerContext* context,
                                                              const v1::PublishWeightsRequest* request,
                                                              v1::PublishWeightsReply* reply) {
-  return OnEngine(context,
-                  [=, this](Engine& engine) { return engine.Publish(request->version(), *options_.store, reply); });
+  return OnEngine(context, [=, this](Engine& engine) {
+    MANTA_RETURN_IF_ERROR(engine.Publish(request->version(), *options_.store, reply));
+    absl::MutexLock lock(&mutex_);
+    state_.set_published_version(request->version());
+    return absl::OkStatus();
+  });
 }
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::SaveCheckpoint(grpc::CallbackServerContext* context,
                                                              const v1::SaveCheckpointRequest* request,
                                                              v1::SaveCheckpointReply* reply) {
-  return OnEngine(context, [=](Engine& engine) { return engine.Save(*request, reply); });
+  return OnEngineOnce(context, request, reply, [=](Engine& engine) { return engine.Save(*request, reply); });
 }
 
 }  // namespace manta::train

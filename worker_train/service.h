@@ -11,6 +11,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
+#include "common/actor/keyed_replies.h"
 #include "common/actor/lane.h"
 #include "common/comm/weight_store.h"
 #include "manta/v1/trainer.grpc.pb.h"
@@ -28,6 +29,9 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
   };
   explicit TrainerServiceImpl(Options options) : options_(std::move(options)) {}
 
+  // Answers beside the lane, so that a call that runs does not hold it up.
+  grpc::ServerUnaryReactor* GetState(grpc::CallbackServerContext*, const v1::GetTrainerStateRequest*,
+                                     v1::TrainerState*) override;
   grpc::ServerUnaryReactor* Configure(grpc::CallbackServerContext*, const v1::ConfigureTrainerRequest*,
                                       v1::ConfigureTrainerReply*) override;
   grpc::ServerUnaryReactor* Train(grpc::CallbackServerContext*, const v1::TrainRequest*, v1::TrainReply*) override;
@@ -44,14 +48,18 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
 
  private:
   absl::Status DoConfigure(const v1::ConfigureTrainerRequest& request, v1::ConfigureTrainerReply* reply);
-  // Runs `call` on the lane with the engine.
+  // Runs `call` on the lane with the engine; one that changes it, under the key that the call carries.
+  grpc::ServerUnaryReactor* OnEngineOnce(grpc::CallbackServerContext* context, const google::protobuf::Message* request,
+                                         google::protobuf::Message* reply, std::function<absl::Status(Engine&)> call);
   grpc::ServerUnaryReactor* OnEngine(grpc::CallbackServerContext* context, std::function<absl::Status(Engine&)> call);
 
   const Options options_;
   absl::Mutex mutex_;
   std::shared_ptr<comm::Collective> collective_ ABSL_GUARDED_BY(mutex_);  // the engine's, to abort it
   std::string abort_reason_ ABSL_GUARDED_BY(mutex_);
-  std::unique_ptr<Engine> engine_;  // the lane's
+  v1::TrainerState state_ ABSL_GUARDED_BY(mutex_);  // what GetState says
+  std::unique_ptr<Engine> engine_;                  // the lane's
+  actor::KeyedReplies replies_;                     // the lane's
 };
 
 }  // namespace manta::train

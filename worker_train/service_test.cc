@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/rpc/call_key.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "gtest/gtest.h"
@@ -62,7 +63,15 @@ struct Rank {
     return stub->Configure(&context, request, &reply);
   }
 
-  grpc::Status Train(v1::TrainReply* reply) {
+  v1::TrainerState State() {
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    v1::TrainerState state;
+    EXPECT_TRUE(stub->GetState(&context, {}, &state).ok());
+    return state;
+  }
+
+  grpc::Status Train(v1::TrainReply* reply, const std::string& key = "") {
     const std::vector<int32_t> lengths = {4}, tokens = {1, 2, 3, 4};
     const std::vector<float> token_mask = {0, 1, 1, 1}, sample_mask = {1};
     const auto bytes = [](const auto& v) {
@@ -78,6 +87,7 @@ struct Rank {
     request.set_global_valid_seqs(2);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (!key.empty()) context.AddMetadata(rpc::kCallKey, key);
     return stub->Train(&context, request, reply);
   }
 };
@@ -90,6 +100,24 @@ TEST(TrainerServiceTest, NeedsToBeConfigured) {
   EXPECT_TRUE(rank.Train(&reply).ok());
   EXPECT_EQ(reply.step(), 1);
   EXPECT_EQ(rank.Configure(0, 1).error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
+TEST(TrainerServiceTest, AStepWithAKeyIsTakenOnce) {
+  Rank rank;
+  EXPECT_FALSE(rank.State().configured());
+  ASSERT_TRUE(rank.Configure(0, 1).ok());
+  EXPECT_TRUE(rank.State().configured());
+  EXPECT_EQ(rank.State().config_hash().size(), 8u);
+  v1::TrainReply first, again, next;
+  ASSERT_TRUE(rank.Train(&first, "job/train/1").ok());
+  ASSERT_TRUE(rank.Train(&again, "job/train/1").ok());
+  EXPECT_EQ(again.step(), 1);
+  EXPECT_EQ(again.metrics().at("loss"), first.metrics().at("loss"));
+  EXPECT_EQ(rank.State().step(), 1);
+  ASSERT_TRUE(rank.Train(&next, "job/train/2").ok());
+  EXPECT_EQ(next.step(), 2);
+  EXPECT_EQ(rank.State().step(), 2);
+  EXPECT_EQ(rank.State().running(), "");
 }
 
 TEST(TrainerServiceTest, RanksTrainTogetherAndALostPeerEndsTheWait) {

@@ -20,8 +20,8 @@ TEST(Lane, RunsInOrderAndCounts) {
 }
 
 TEST(Lane, AFullQueueSaysSoAndThatNothingStarted) {
+  std::promise<void> gate, began;  // outlive the lane's thread
   Lane lane("train", 1, 2);
-  std::promise<void> gate, began;
   ASSERT_TRUE(lane.Post([&] {
                     began.set_value();
                     gate.get_future().wait();
@@ -41,8 +41,8 @@ TEST(Lane, AFullQueueSaysSoAndThatNothingStarted) {
 }
 
 TEST(Lane, SeveralThreadsRunAtOnce) {
-  Lane lane("score", 2, 10);
   std::promise<void> a, b;
+  Lane lane("score", 2, 10);
   ASSERT_TRUE(lane.Post([&] {
                     a.set_value();
                     b.get_future().wait();

@@ -8,9 +8,9 @@
 //                                 {.deadline = absl::Minutes(10), .cancel = token});
 //   while (true) {
 //     auto reply = co_await stream.Next();              // StatusOr<std::optional<GenerateReply>>
-//     if (!chunk.ok()) co_return chunk.status();
-//     if (!chunk->has_value()) break;                   // the server ended it with OK
-//     Use(**chunk);
+//     if (!reply.ok()) co_return reply.status();
+//     if (!reply->has_value()) break;                   // the server ended it with OK
+//     Use(**reply);
 //   }
 //
 // Every call has a deadline; a call is sent at most once (nothing is retried). The stub must outlive the call. Errors
@@ -21,12 +21,14 @@
 #include <deque>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
+#include "common/rpc/call_key.h"
 #include "common/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
@@ -41,6 +43,8 @@ struct CallOptions {
   absl::Duration deadline;  // from now; must be finite and positive
   CancelToken cancel = {};
   absl::Duration idle_timeout = absl::InfiniteDuration();  // streams: the longest silence before Next gives up
+  std::string key = {};    // the callee keeps the result under it, where the method can (call_key.h); empty: none
+  bool kept_only = false;  // only ask what is kept under `key`
 };
 
 namespace internal {
@@ -48,6 +52,8 @@ inline void Prepare(grpc::ClientContext& context, const CallOptions& options) {
   MANTA_CHECK(options.deadline > absl::ZeroDuration() && options.deadline < absl::InfiniteDuration())
       << "a call without a deadline";
   context.set_deadline(absl::ToChronoTime(absl::Now() + options.deadline));
+  if (!options.key.empty()) context.AddMetadata(kCallKey, options.key);
+  if (options.kept_only) context.AddMetadata(kKeptOnly, "1");
 }
 }  // namespace internal
 

@@ -1,0 +1,64 @@
+#include "common/actor/keyed_replies.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/hash/hash.h"
+#include "absl/strings/str_cat.h"
+#include "common/base/status.h"
+#include "common/rpc/call_key.h"
+#include "google/protobuf/io/coded_stream.h"
+#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
+
+namespace manta::actor {
+namespace {
+
+// Of this process's lifetime: only this process compares them.
+size_t Fingerprint(const google::protobuf::Message& message) {
+  std::string bytes;
+  {
+    google::protobuf::io::StringOutputStream stream(&bytes);
+    google::protobuf::io::CodedOutputStream coded(&stream);
+    coded.SetSerializationDeterministic(true);  // maps have an order
+    message.SerializeToCodedStream(&coded);
+  }
+  return absl::HashOf(bytes);
+}
+
+}  // namespace
+
+CallKey CallKey::Of(const grpc::CallbackServerContext& context) {
+  CallKey key;
+  const auto& metadata = context.client_metadata();
+  if (const auto it = metadata.find(rpc::kCallKey); it != metadata.end()) {
+    key.key.assign(it->second.data(), it->second.size());
+  }
+  key.kept_only = metadata.find(rpc::kKeptOnly) != metadata.end();
+  return key;
+}
+
+absl::Status KeyedReplies::Run(const CallKey& key, const google::protobuf::Message& request,
+                               google::protobuf::Message* reply, absl::FunctionRef<absl::Status()> call) {
+  if (key.key.empty()) return call();
+  const auto kept = std::find_if(kept_.begin(), kept_.end(), [&](const Kept& k) { return k.key == key.key; });
+  if (key.kept_only) {
+    if (kept == kept_.end()) return absl::NotFoundError(absl::StrCat("no result is kept under '", key.key, "'"));
+    if (kept->status.ok()) reply->ParseFromString(kept->reply);
+    return kept->status;
+  }
+  const size_t fingerprint = Fingerprint(request);
+  if (kept != kept_.end()) {
+    if (kept->request != fingerprint) {
+      return absl::FailedPreconditionError(
+          absl::StrCat("key '", key.key, "' was used for another request; nothing was done"));
+    }
+    if (kept->status.ok()) reply->ParseFromString(kept->reply);
+    return kept->status;
+  }
+  const absl::Status status = call();
+  if (kept_.size() >= most_) kept_.pop_front();
+  kept_.push_back({key.key, fingerprint, status, status.ok() ? reply->SerializeAsString() : std::string()});
+  return status;
+}
+
+}  // namespace manta::actor
