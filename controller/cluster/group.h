@@ -35,6 +35,8 @@ class Group {
   const std::string& role() const { return role_; }
   uint64_t epoch() const { return epoch_; }
   const std::vector<GroupMember>& members() const { return members_; }  // in order of rank
+  // It was there before this controller: its actors have a state of their own.
+  bool adopted() const { return adopted_; }
   // Cancelled when a member dies, and when the group is stopped.
   CancelToken token() const { return ended_.token(); }
   // OK while all members are there.
@@ -53,9 +55,11 @@ class Group {
 
  private:
   friend class Cluster;
+  friend class JobCluster;
   const std::string role_;
   const uint64_t epoch_;
   std::vector<GroupMember> members_;
+  bool adopted_ = false;
   CancelSource ended_;
 };
 

@@ -1,0 +1,93 @@
+// JobCluster: what an algorithm sees of the cluster: groups of actors that it starts, calls and stops.
+//
+//   GroupSpec spec{.role = "train", .num_ranks = 2, .executable = bin_dir / "manta-train", .cpu_slots_per_rank = 1};
+//   MANTA_CO_ASSIGN_OR_RETURN(std::shared_ptr<Group> trainers, co_await cluster.StartGroup(spec));
+//   auto stub = v1::TrainerService::NewStub(trainers->members()[0].channel);
+//   auto reply = co_await rpc::Call(loop, stub->async(), &rpc::AsyncOf<v1::TrainerService>::Configure, request,
+//                                   {.deadline = absl::Minutes(5), .cancel = trainers->token()});
+//   co_await cluster.StopAll(absl::Seconds(2));
+//
+// One job's view of the head's core (controller/core), which does the work: placement of all ranks of a group or none,
+// epochs, the journal. A group that the job had before the head was started again is found, not started: StartGroup of
+// the same spec gives it back with `adopted()`. When a process of a group ends without being asked to, or falls silent,
+// the group's token is cancelled with the reason, and OnGroupFailed is called; what is left of it runs until StopGroup.
+//
+// Belongs to the loop's thread. The core and the loop outlive it.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "common/base/event_loop.h"
+#include "common/base/task.h"
+#include "controller/cluster/cluster.h"
+#include "controller/cluster/group.h"
+#include "controller/core/core.h"
+#include "manta/v1/controller.pb.h"
+
+namespace manta::controller {
+
+class JobCluster {
+ public:
+  struct Options {
+    std::string job = core::kOnlyJob;  // its actors are called "train-0"; those of others "JOB/train-0"
+    // A channel to an actor's address, with the job's credentials. May be null where nobody calls.
+    std::function<std::shared_ptr<grpc::Channel>(const std::string& address)> connect;
+    absl::Duration exit_report_wait = absl::Seconds(2);  // how long a broken call waits for the agent's reason
+  };
+  JobCluster(EventLoop& loop, core::Core& core, Options options);
+  ~JobCluster();
+  JobCluster(const JobCluster&) = delete;
+  JobCluster& operator=(const JobCluster&) = delete;
+
+  // Ready when every rank has announced itself. Errors: FAILED_PRECONDITION (never placeable), DEADLINE_EXCEEDED (not
+  // placed or not started in time), UNAVAILABLE (a process ended while starting: with its exit and last lines),
+  // ALREADY_EXISTS (a group of that role is there). On an error, nothing of the group is left running.
+  Task<absl::StatusOr<std::shared_ptr<Group>>> StartGroup(GroupSpec spec);
+  // Ends the group's processes (SIGTERM, SIGKILL after `grace`) and waits until the agents say that they are gone.
+  Task<absl::Status> StopGroup(std::shared_ptr<Group> group, absl::Duration grace);
+  // Every group of this job. Nothing can be started any more. The agents stay: they are told by core::Shutdown.
+  Task<absl::Status> StopAll(absl::Duration grace);
+  // Called on the loop once for each group that fails after it was ready.
+  void OnGroupFailed(std::function<void(const Group&, const absl::Status&)> callback);
+  // Why a call to an actor failed, where a broken connection alone does not say: waits a moment (exit_report_wait) for
+  // the report of the process's end, and gives that. Other errors, and ones that nothing better is known of, come back
+  // as they are.
+  Task<absl::Status> Explain(absl::Status status);
+  // Waits until `count` nodes have joined.
+  Task<absl::Status> WaitForNodes(int count, absl::Duration deadline);
+
+  int free_cpu_slots() const;
+  int num_gpus() const;  // registered, on live nodes
+  void FillStatus(v1::GetStatusReply* reply) const;
+  const std::string& job() const { return options_.job; }
+
+ private:
+  struct Entry {
+    std::shared_ptr<Group> group;  // once it is ready
+    absl::Status failure;
+    bool stopping = false;
+  };
+  v1::GroupRequest RequestOf(const GroupSpec& spec) const;
+  void OnEvent(const core::GroupEvent& event);
+  Task<absl::Status> Remove(std::string role, absl::Duration grace);
+  Task<bool> AwaitFailure(absl::Time until);
+
+  EventLoop& loop_;
+  core::Core& core_;
+  const Options options_;
+  std::map<std::string, std::shared_ptr<Entry>> groups_;  // by role
+  std::function<void(const Group&, const absl::Status&)> on_group_failed_;
+  absl::Status first_failure_;
+  std::vector<OneShot<bool>> failure_waiters_;
+  bool stopping_ = false;
+  core::Subscription events_;
+};
+
+}  // namespace manta::controller
