@@ -1,16 +1,27 @@
 #include "common/actor/flags.h"
 
+#include <cstdlib>
 #include <string_view>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/actor/shim_link.h"
 #include "common/base/status.h"
 
 namespace manta::actor {
+namespace {
+
+void FromEnvironment(const char* name, std::string* value) {
+  const char* text = std::getenv(name);
+  if (value->empty() && text != nullptr) *value = text;
+}
+
+}  // namespace
 
 absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& args) {
   WorkerFlags flags;
+  flags.actor_id.clear();
   std::string epoch, parent;
   const std::pair<std::string_view, std::string*> known[] = {
       {"--actor-id", &flags.actor_id},     {"--epoch", &epoch},         {"--controller", &flags.controller},
@@ -35,6 +46,15 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
     }
     if (!taken) flags.rest.push_back(args[i]);
   }
+  const bool supervised = !flags.standalone && std::getenv(kShimFdVariable) != nullptr;
+  flags.announces = !flags.standalone && !flags.controller.empty();
+  if (!flags.standalone) {
+    FromEnvironment("MANTA_ACTOR_ID", &flags.actor_id);
+    FromEnvironment("MANTA_EPOCH", &epoch);
+    FromEnvironment("MANTA_CONTROLLER", &flags.controller);
+    FromEnvironment("MANTA_TOKEN_FILE", &flags.token_file);
+  }
+  if (flags.actor_id.empty()) flags.actor_id = "standalone-0";
   if (!epoch.empty() && !absl::SimpleAtoi(epoch, &flags.epoch)) {
     return UserError(absl::StrCat("--epoch ", epoch, ": expected a number"));
   }
@@ -46,7 +66,7 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
     return UserError(absl::StrCat("--actor-id ", flags.actor_id, ": expected ROLE-RANK"));
   }
   if (flags.token_file.empty()) return UserError("--token-file is missing: no process serves without a job token");
-  if (!flags.standalone && flags.controller.empty()) {
+  if (!flags.standalone && !supervised && flags.controller.empty()) {
     return UserError("--controller is missing; --standalone runs a worker without one");
   }
   return flags;

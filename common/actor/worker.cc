@@ -11,6 +11,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/actor/actor_service.h"
 #include "common/actor/flags.h"
+#include "common/actor/shim_link.h"
+#include "common/actor/thread_stacks.h"
 #include "common/base/check.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
@@ -28,6 +30,7 @@ namespace {
 
 constexpr absl::Duration kAnnounceFor = absl::Seconds(10);  // how long the controller may be out of reach
 constexpr absl::Duration kSignalGrace = absl::Seconds(2);   // SIGTERM says no deadline of its own
+constexpr absl::Duration kBeatInterval = absl::Seconds(1);
 constexpr absl::Duration kLongestGrace = absl::Minutes(10);
 
 }  // namespace
@@ -50,11 +53,7 @@ class Worker::Impl {
                      [this](const v1::StopRequest& request) {
                        BeginStop(request.reason(), absl::Milliseconds(request.deadline_ms()), 0);
                      },
-                 .peer_lost =
-                     [this](const v1::PeerLostRequest& request) {
-                       spdlog::error("rank {} of this group is lost: {}", request.rank(), request.reason());
-                       if (on_peer_lost) on_peer_lost(request.rank(), request.reason());
-                     }}) {}
+                 .peer_lost = [this](const v1::PeerLostRequest& request) { LostPeer(request); }}) {}
   ~Impl() {
     if (signal_fd >= 0) close(signal_fd);
     if (parent_fd >= 0) close(parent_fd);
@@ -91,6 +90,42 @@ class Worker::Impl {
       server->Shutdown(std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration()));
       loop.Stop();
     });
+  }
+
+  // ---- By way of the shim
+  void WatchShim() {
+    if (shim == nullptr) return;
+    shim->Watch(
+        loop, [this](const v1::WorkerOrder& order) { OnOrder(order); },
+        [this] { BeginStop("its shim is gone", kSignalGrace, 0); });
+    v1::WorkerReport report;
+    report.mutable_ready()->set_address(server->address());
+    shim->Send(report);
+    ReportBeat();
+  }
+  void OnOrder(const v1::WorkerOrder& order) {
+    if (order.has_stop()) {
+      BeginStop(order.stop().reason(), absl::Milliseconds(order.stop().deadline_ms()), 0);
+    } else if (order.has_drain()) {
+      BeginStop("it is drained", absl::Milliseconds(order.drain().deadline_ms()), 0);
+    } else if (order.has_peer_lost() && order.peer_lost().epoch() == flags.epoch) {
+      LostPeer(order.peer_lost());
+    }
+  }
+  void LostPeer(const v1::PeerLostRequest& request) {
+    spdlog::error("rank {} of this group is lost: {}", request.rank(), request.reason());
+    if (on_peer_lost) on_peer_lost(request.rank(), request.reason());
+  }
+  void ReportBeat() {
+    const v1::ActorBeat now = Beat();
+    v1::WorkerReport report;
+    v1::WorkerBeat* beat = report.mutable_beat();
+    beat->set_state(control.state());
+    beat->set_queued(now.queued_calls());
+    beat->set_completed(now.completed_calls());
+    beat->set_resident(now.resident_bytes());
+    shim->Send(report);
+    loop.RunAfter(kBeatInterval, [this] { ReportBeat(); });
   }
 
   void WatchSignals() {
@@ -154,7 +189,8 @@ class Worker::Impl {
       control.StartBeats();
       std::printf("listening %s\n", server->address().c_str());
       std::fflush(stdout);
-      if (flags.standalone) return;
+      WatchShim();
+      if (!flags.announces) return;
       internal::RunDetached(Announce(this), [this](absl::Status status) {
         if (status.ok() || stopping) return;
         spdlog::error("{}", std::string(status.message()));
@@ -177,6 +213,7 @@ class Worker::Impl {
   std::shared_ptr<grpc::Channel> controller_channel;
   std::unique_ptr<v1::ActorRegistry::Stub> registry;
   std::unique_ptr<rpc::Server> server;
+  std::unique_ptr<ShimLink> shim;  // null where no shim has started this process
   CancelSource cancel;
   std::thread shutdown;
   bool stopping = false;
@@ -193,6 +230,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   sigaddset(&set, SIGINT);
   pthread_sigmask(SIG_BLOCK, &set, nullptr);
   signal(SIGPIPE, SIG_IGN);
+  InstallStackHandler();
   auto logger = std::make_shared<spdlog::logger>("worker", std::make_shared<spdlog::sinks::stderr_sink_mt>());
   logger->set_pattern("%Y-%m-%d %H:%M:%S.%e %l: %v");
   logger->flush_on(spdlog::level::info);
@@ -201,7 +239,8 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   MANTA_ASSIGN_OR_RETURN(WorkerFlags flags, ParseWorkerFlags(std::vector<std::string>(argv + 1, argv + argc)));
   MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(flags.token_file));
   auto impl = std::make_unique<Impl>(std::move(flags), std::move(token));
-  if (!impl->flags.standalone) {
+  if (!impl->flags.standalone) impl->shim = ShimLink::FromEnvironment();
+  if (impl->flags.announces) {
     MANTA_ASSIGN_OR_RETURN(impl->controller_channel, rpc::OpenChannel(impl->flags.controller, impl->token));
     impl->registry = v1::ActorRegistry::NewStub(impl->controller_channel);
   }

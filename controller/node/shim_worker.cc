@@ -3,11 +3,14 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <filesystem>
+#include <fstream>
 
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
@@ -114,7 +117,26 @@ Received ShimWorker::ReadReport() {
 }
 
 void ShimWorker::Order(const v1::WorkerOrder& order) {
+  if (order.has_stacks()) return AskForStacks(order.stacks().reason());
   if (link_ >= 0) SendMessage(link_, order);  // a worker that does not read learns by its signals
+}
+
+// Each thread of a worker of ours writes its stack when it gets SIGUSR2 (common/actor/thread_stacks.h); any other
+// program would die of it.
+void ShimWorker::AskForStacks(const std::string& reason) {
+  if (!process_.has_value()) return;
+  std::ifstream status(absl::StrCat("/proc/", pid(), "/status"));
+  uint64_t caught = 0;
+  for (std::string word; status >> word;) {
+    if (word == "SigCgt:") status >> std::hex >> caught;
+  }
+  if ((caught >> (SIGUSR2 - 1) & 1) == 0) return;
+  Log(absl::StrCat("the stacks of all threads follow: ", reason));
+  std::error_code ignored;
+  for (const auto& thread : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid(), "/task"), ignored)) {
+    pid_t id = 0;
+    if (absl::SimpleAtoi(thread.path().filename().string(), &id)) syscall(SYS_tgkill, pid(), id, SIGUSR2);
+  }
 }
 
 void ShimWorker::Terminate(absl::Duration grace, bool asked_to_stop) {

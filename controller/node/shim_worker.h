@@ -45,6 +45,7 @@ class ShimWorker {
  private:
   bool Copy(int fd);
   Received ReadReport();
+  void AskForStacks(const std::string& reason);
   void Ended();
   v1::ActorReport Report() const;  // with the identity filled in
   void WriteRecord(const v1::ActorExited& exited) const;
