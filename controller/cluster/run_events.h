@@ -20,7 +20,8 @@ namespace manta::controller {
 
 class RunEvents {
  public:
-  explicit RunEvents(size_t capacity = 10000) : capacity_(capacity) {}
+  // Events are numbered from `after` + 1 on: those of a later controller come after an earlier one's.
+  explicit RunEvents(size_t capacity = 10000, uint64_t after = 0) : capacity_(capacity), next_sequence_(after + 1) {}
 
   // "step 3: generating"; `fraction` of this phase, negative where unknown.
   void Phase(const std::string& name, double fraction = -1);
@@ -52,7 +53,7 @@ class RunEvents {
   std::string algorithm_;
   int64_t step_ = 0, num_steps_ = 0;
   bool ended_ = false;
-  uint64_t next_sequence_ = 1, next_listener_ = 1;
+  uint64_t next_sequence_, next_listener_ = 1;
   std::deque<v1::RunEvent> events_;
   std::map<uint64_t, std::function<void()>> listeners_;
 };

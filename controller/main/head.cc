@@ -1,0 +1,170 @@
+#include "controller/main/head.h"
+
+#include <unistd.h>
+
+#include <set>
+#include <thread>
+#include <utility>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
+#include "common/base/file.h"
+#include "common/base/status.h"
+#include "common/rpc/server.h"
+#include "common/rpc/token.h"
+#include "controller/service/cluster_service.h"
+#include "controller/service/node_service.h"
+#include "controller/service/run_service.h"
+#include "spdlog/spdlog.h"
+
+namespace manta::controller {
+namespace {
+
+constexpr char kAddressFile[] = "controller.address";
+constexpr char kPidFile[] = "controller.pid";
+constexpr absl::Duration kHandlersEnd = absl::Seconds(1);  // for cancelled calls to return
+
+// Where an earlier head of this folder listened; empty if none did.
+std::string LastAddress(const std::filesystem::path& run_dir) {
+  const absl::StatusOr<std::string> text = ReadFile(run_dir / kAddressFile, 256);
+  return text.ok() ? text->substr(0, text->find('\n')) : "";
+}
+
+}  // namespace
+
+class Head::Impl {
+ public:
+  Impl(EventLoop& loop, HeadOptions options, Jobs* jobs, std::function<void(const std::string&)> on_shutdown)
+      : loop_(loop), options_(std::move(options)), jobs_(jobs), on_shutdown_(std::move(on_shutdown)) {}
+
+  absl::Status Start() {
+    MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(options_.token_file));
+    const std::filesystem::path journal_dir = options_.journal_dir.empty() ? options_.run_dir : options_.journal_dir;
+    MANTA_ASSIGN_OR_RETURN(
+        journal::SqliteJournal::Opened opened,
+        journal::SqliteJournal::Open(journal_dir / "journal.db", loop_, {.discard_damaged = options_.discard_journal}));
+    if (!opened.discarded.empty()) {
+      spdlog::warn("the journal was damaged: it lies in {}, and this head begins anew", opened.discarded.string());
+    }
+    journal_ = std::move(opened.journal);
+    incarnation_ = opened.incarnation;
+    for (const core::JournalEntry& entry : opened.entries) {
+      if (entry.kind == core::Journal::Kind::kGroup) jobs_with_rows_.insert(entry.key.substr(0, entry.key.find('/')));
+      if (entry.kind == core::Journal::Kind::kProgress) progress_[entry.key] = entry.value;
+    }
+    core::CoreOptions core = options_.core;
+    core.incarnation = incarnation_;
+    core.run_dir = options_.run_dir.string();
+    core.token_file = options_.token_file.string();
+    core.worker_token = token;
+    core.seed = incarnation_;
+    core_ = std::make_unique<core::Core>(loop_, *journal_, jobs_, std::move(core), std::move(opened.entries));
+    nodes_ = std::make_unique<NodeService>(loop_, core_.get());
+    registry_ = std::make_unique<ActorRegistry>(loop_, core_.get());
+    cluster_ = std::make_unique<ClusterService>(
+        loop_, core_.get(), ClusterService::Hooks{.ended = on_shutdown_, .counters = [this] { return Counters(); }});
+    runs_ = std::make_unique<RunService>(loop_, core_.get(), jobs_);
+    MANTA_RETURN_IF_ERROR(Listen(token));
+    core_->set_controller_address(server_->address());
+    MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kPidFile, absl::StrCat(getpid(), "\n")));
+    MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kAddressFile, server_->address() + "\n"));
+    spdlog::info("listening on {} incarnation={} folder={}", server_->address(), incarnation_,
+                 options_.run_dir.string());
+    return absl::OkStatus();
+  }
+
+  // In a thread of its own: gRPC waits for every handler, and one whose answer nobody gives any more would be waited
+  // for without end.
+  bool StopServing(absl::Duration grace) {
+    if (server_ == nullptr) return true;
+    auto done = std::make_shared<absl::Notification>();
+    std::thread([done, server = server_.get(), grace] {
+      server->Shutdown(grace);
+      done->Notify();
+    }).detach();
+    return done->WaitForNotificationWithTimeout(grace + kHandlersEnd);
+  }
+
+  EventLoop& loop_;
+  const HeadOptions options_;
+  Jobs* const jobs_;
+  const std::function<void(const std::string&)> on_shutdown_;
+  std::unique_ptr<journal::SqliteJournal> journal_;
+  uint64_t incarnation_ = 0;
+  std::set<std::string> jobs_with_rows_;
+  std::map<std::string, std::string> progress_;
+  std::unique_ptr<core::Core> core_;
+  std::unique_ptr<NodeService> nodes_;
+  std::unique_ptr<ActorRegistry> registry_;
+  std::unique_ptr<ClusterService> cluster_;
+  std::unique_ptr<RunService> runs_;
+  std::unique_ptr<rpc::Server> server_;  // the first to go
+
+ private:
+  // Those who know the last head's address find this one there.
+  absl::Status Listen(const std::string& token) {
+    const std::vector<grpc::Service*> services = {nodes_.get(), registry_.get(), cluster_.get(), runs_.get()};
+    const std::string last = LastAddress(options_.run_dir);
+    const std::string host = options_.listen.substr(0, options_.listen.rfind(':') + 1);
+    if (absl::EndsWith(options_.listen, ":0") && absl::StartsWith(last, host)) {
+      absl::StatusOr<std::unique_ptr<rpc::Server>> server =
+          rpc::Server::Start({.listen = last, .token = token}, services);
+      if (server.ok()) {
+        server_ = *std::move(server);
+        return absl::OkStatus();
+      }
+      spdlog::warn("{} is taken: listening elsewhere", last);
+    }
+    MANTA_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen, .token = token}, services));
+    return absl::OkStatus();
+  }
+
+  std::map<std::string, double> Counters() const {
+    const journal::SqliteJournal::Stats stats = journal_->stats();
+    return {{"manta_journal_commits_total", static_cast<double>(stats.commits)},
+            {"manta_journal_rows_total", static_cast<double>(stats.rows)},
+            {"manta_journal_failures_total", static_cast<double>(stats.failures)},
+            {"manta_head_incarnation", static_cast<double>(incarnation_)}};
+  }
+};
+
+Head::Head(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Head::~Head() {
+  if (!impl_->StopServing(absl::ZeroDuration())) (void)impl_.release();  // handlers still refer to it
+}
+
+absl::StatusOr<std::unique_ptr<Head>> Head::Start(EventLoop& loop, HeadOptions options, Jobs* jobs,
+                                                  std::function<void(const std::string&)> on_shutdown) {
+  auto impl = std::make_unique<Impl>(loop, std::move(options), jobs, std::move(on_shutdown));
+  MANTA_RETURN_IF_ERROR(impl->Start());
+  std::unique_ptr<Head> head(new Head(std::move(impl)));
+  jobs->Attach(head.get());
+  return head;
+}
+
+core::Core& Head::core() {
+  return *impl_->core_;
+}
+journal::SqliteJournal& Head::journal() {
+  return *impl_->journal_;
+}
+const std::string& Head::address() const {
+  return impl_->server_->address();
+}
+uint64_t Head::incarnation() const {
+  return impl_->incarnation_;
+}
+bool Head::HasRowsOf(const std::string& job) const {
+  return impl_->jobs_with_rows_.count(job) > 0 || impl_->progress_.count(job) > 0;
+}
+const std::string& Head::ProgressOf(const std::string& job) const {
+  static const std::string none;
+  const auto found = impl_->progress_.find(job);
+  return found == impl_->progress_.end() ? none : found->second;
+}
+bool Head::StopServing(absl::Duration grace) {
+  return impl_->StopServing(grace);
+}
+
+}  // namespace manta::controller
