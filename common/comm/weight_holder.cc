@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
 #include "common/comm/hash64.h"
@@ -48,22 +49,32 @@ absl::Status Damaged(const std::string& name) {
 
 }  // namespace
 
+struct WeightHolder::ReleaseCall {
+  grpc::ClientContext context;
+  v1::ReleaseWeightsRequest request;
+  v1::ReleaseWeightsReply reply;
+  absl::Notification done;
+};
+
+WeightHolder::WeightHolder(std::string address, const ChannelOpener& open_channel)
+    : address_(std::move(address)), open_channel_(open_channel) {}
+
 WeightHolder::~WeightHolder() {
   if (mapping_ != nullptr) munmap(const_cast<std::byte*>(mapping_), manifest_.shared_memory_bytes());
-  if (manifest_.shared_memory().empty()) return;
-  struct Call {
-    grpc::ClientContext context;
-    v1::ReleaseWeightsRequest request;
-    v1::ReleaseWeightsReply reply;
-    std::shared_ptr<v1::WeightSource::Stub> stub;
-  };
-  auto call = std::make_shared<Call>();
-  SetDeadline(call->context, absl::Now() + absl::Seconds(2));
-  call->request.set_version(manifest_.version());
-  call->request.set_shared_memory(manifest_.shared_memory());
-  call->stub = stub_;
-  // Nobody waits for it: a holder that is gone has nothing to release.
-  call->stub->async()->Release(&call->context, &call->request, &call->reply, [call](const grpc::Status&) {});
+  StartRelease();
+  // Waited for, so that the last word on a connection is never spoken on one of its own threads.
+  if (release_ != nullptr) release_->done.WaitForNotification();
+}
+
+void WeightHolder::StartRelease() {
+  if (release_ != nullptr || manifest_.shared_memory().empty()) return;
+  release_ = std::make_unique<ReleaseCall>();
+  SetDeadline(release_->context, absl::Now() + absl::Seconds(2));
+  release_->request.set_version(manifest_.version());
+  release_->request.set_shared_memory(manifest_.shared_memory());
+  // A holder that is gone has nothing to release.
+  stub_->async()->Release(&release_->context, &release_->request, &release_->reply,
+                          [call = release_.get()](const grpc::Status&) { call->done.Notify(); });
 }
 
 void WeightHolder::Describe(uint64_t version, bool shared_memory, bool checksums, absl::Time deadline) {

@@ -22,15 +22,18 @@ struct PlannedBox {
 
 class WeightHolder {
  public:
-  WeightHolder(std::string address, const ChannelOpener& open_channel)
-      : address_(std::move(address)), open_channel_(open_channel) {}
-  ~WeightHolder();
+  WeightHolder(std::string address, const ChannelOpener& open_channel);
+  ~WeightHolder();  // waits, for 2 s at most, until the memory that was mapped has been given back
 
   // Asks for the manifest of a version; where it offers shared memory, maps it.
   void Describe(uint64_t version, bool shared_memory, bool checksums, absl::Time deadline);
 
   // Brings the boxes to their destinations. On failure some may have been written.
   void Transfer(const std::vector<PlannedBox>& boxes, const ReceiveOptions& options, absl::Time deadline);
+
+  // Tells the holder that its shared memory is not needed any more; the destructor does it where nobody did. Called on
+  // all holders first, they are told side by side.
+  void StartRelease();
 
   void LeaveOut(absl::Status why) { status_ = std::move(why); }
 
@@ -41,6 +44,8 @@ class WeightHolder {
   uint64_t shared_memory_bytes() const { return shared_memory_bytes_; }
 
  private:
+  struct ReleaseCall;
+
   absl::Status DescribeOrError(uint64_t version, bool shared_memory, bool checksums, absl::Time deadline);
   absl::Status CheckManifest();
   bool Map();
@@ -49,12 +54,13 @@ class WeightHolder {
 
   const std::string address_;
   const ChannelOpener& open_channel_;
-  std::shared_ptr<v1::WeightSource::Stub> stub_;
+  std::unique_ptr<v1::WeightSource::Stub> stub_;
   v1::WeightManifest manifest_;
   std::vector<SliceSpec> slices_;
   const std::byte* mapping_ = nullptr;
   uint64_t shared_memory_bytes_ = 0;
   absl::Status status_;
+  std::unique_ptr<ReleaseCall> release_;
 };
 
 }  // namespace manta::comm

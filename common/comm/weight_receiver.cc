@@ -38,6 +38,7 @@ class Receiver {
     // Every round leaves out at least one more holder, so there is an end to them.
     while (!pending.empty()) MANTA_RETURN_IF_ERROR(Round(pending));
     for (const auto& holder : holders_) {
+      holder->StartRelease();
       report_.shared_memory_bytes += holder->shared_memory_bytes();
       report_.failed_sources += !holder->status().ok();
     }
