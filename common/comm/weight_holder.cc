@@ -14,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/comm/hash64.h"
 #include "common/comm/host_id.h"
+#include "common/comm/weight_manifest.h"
 #include "common/rpc/status.h"
 
 namespace manta::comm {
@@ -91,29 +92,13 @@ absl::Status WeightHolder::DescribeOrError(uint64_t version, bool shared_memory,
   if (shared_memory) request.set_reader_host_id(HostId());
   request.set_want_checksums(checksums);
   MANTA_RETURN_IF_ERROR(rpc::FromGrpc(stub_->Describe(&context, request, &manifest_)));
-  MANTA_RETURN_IF_ERROR(CheckManifest());
+  const bool mapped = !manifest_.shared_memory().empty();
+  MANTA_ASSIGN_OR_RETURN(slices_, ReadManifest(manifest_, mapped ? manifest_.shared_memory_bytes() : UINT64_MAX));
   if (version != 0 && manifest_.version() != version) {
     return absl::InternalError(
         absl::StrCat("it was asked for version ", version, " and described ", manifest_.version()));
   }
-  if (!manifest_.shared_memory().empty()) Map();  // where that fails the bytes come by Fetch
-  return absl::OkStatus();
-}
-
-// What comes over the wire is looked at before it is trusted.
-absl::Status WeightHolder::CheckManifest() {
-  for (const v1::ParameterSlice& entry : manifest_.slices()) {
-    SliceSpec slice{entry.name(),      entry.dtype(), {entry.shape().begin(), entry.shape().end()},
-                    entry.shard_dim(), entry.begin(), entry.end()};
-    MANTA_RETURN_IF_ERROR(CheckSlice(slice));
-    const uint64_t bytes = slice.bytes();
-    if (bytes != entry.bytes() ||
-        (!manifest_.shared_memory().empty() && (entry.offset() > manifest_.shared_memory_bytes() ||
-                                                bytes > manifest_.shared_memory_bytes() - entry.offset()))) {
-      return absl::InternalError(absl::StrCat("its manifest's entry of '", entry.name(), "' contradicts itself"));
-    }
-    slices_.push_back(std::move(slice));
-  }
+  if (mapped) Map();  // where that fails the bytes come by Fetch
   return absl::OkStatus();
 }
 

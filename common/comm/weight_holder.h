@@ -47,7 +47,6 @@ class WeightHolder {
   struct ReleaseCall;
 
   absl::Status DescribeOrError(uint64_t version, bool shared_memory, bool checksums, absl::Time deadline);
-  absl::Status CheckManifest();
   bool Map();
   absl::Status CopyFromMapping(const std::vector<PlannedBox>& boxes, const ReceiveOptions& options);
   absl::Status Fetch(const std::vector<PlannedBox>& boxes, const ReceiveOptions& options, absl::Time deadline);

@@ -42,6 +42,8 @@ class Receiver {
       report_.shared_memory_bytes += holder->shared_memory_bytes();
       report_.failed_sources += !holder->status().ok();
     }
+    const bool shared = report_.shared_memory_bytes > 0, streamed = report_.shared_memory_bytes < report_.bytes;
+    report_.transport = shared && streamed ? "shared_memory+grpc" : shared ? "shared_memory" : "grpc";
     report_.seconds = absl::ToDoubleSeconds(absl::Now() - start_);
     return report_;
   }
@@ -128,12 +130,15 @@ class Receiver {
     return absl::StrJoin(failures, "; ");
   }
 
-  // The error that says most: damaged bytes before a holder that is gone.
+  // The error that says most: damaged bytes before weights that are being replaced before a holder that is gone.
   absl::Status WorstStatus() const {
     absl::Status worst;
     for (const auto& holder : holders_) {
       if (holder->status().ok()) continue;
-      if (worst.ok() || absl::IsDataLoss(holder->status())) worst = holder->status();
+      if (worst.ok() || absl::IsDataLoss(holder->status()) ||
+          (absl::IsAborted(holder->status()) && !absl::IsDataLoss(worst))) {
+        worst = holder->status();
+      }
     }
     return worst;
   }

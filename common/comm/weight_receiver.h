@@ -42,6 +42,8 @@ struct ReceiveReport {
   uint64_t shared_memory_bytes = 0;  // of `bytes`; the others came by gRPC
   int failed_sources = 0;
   double seconds = 0;
+  bool device = false;    // straight from GPU memory to GPU memory
+  std::string transport;  // "shared_memory", "grpc", "cuda_ipc", "nccl"; several with a plus
 };
 
 // A channel to another process of the job, by address.

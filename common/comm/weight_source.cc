@@ -1,6 +1,7 @@
 #include "common/comm/weight_source.h"
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@ namespace manta::comm {
 namespace {
 
 constexpr size_t kChunkBytes = 1 << 20;
+constexpr int kMaxCopying = 64;
 
 // A box to send: where its bytes are.
 struct Part {
@@ -116,22 +118,47 @@ class FetchReactor final : public grpc::ServerWriteReactor<v1::WeightChunk> {
 
 }  // namespace
 
+WeightSourceService::~WeightSourceService() {
+  const auto none = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return copying_ == 0; };
+  absl::MutexLock lock(&mutex_);
+  mutex_.Await(absl::Condition(&none));
+}
+
+absl::Status WeightSourceService::DoDescribe(const v1::DescribeWeightsRequest& request, v1::WeightManifest* reply) {
+  const bool same_host = request.reader_host_id() == HostId();
+  MANTA_ASSIGN_OR_RETURN(const auto version,
+                         same_host ? store_->GetWithLease(request.version()) : store_->Get(request.version()));
+  *reply = version->manifest;
+  if (same_host) {
+    reply->set_shared_memory(version->segment->path());
+    reply->set_shared_memory_bytes(version->segment->bytes());
+  }
+  return absl::OkStatus();
+}
+
 grpc::ServerUnaryReactor* WeightSourceService::Describe(grpc::CallbackServerContext* context,
                                                         const v1::DescribeWeightsRequest* request,
                                                         v1::WeightManifest* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  const bool same_host = request->reader_host_id() == HostId();
-  const auto version = same_host ? store_->GetWithLease(request->version()) : store_->Get(request->version());
-  if (!version.ok()) {
-    reactor->Finish(rpc::ToGrpc(version.status()));
+  if (!store_->OnlyInPlace(request->version())) {
+    reactor->Finish(rpc::ToGrpc(DoDescribe(*request, reply)));
     return reactor;
   }
-  *reply = (*version)->manifest;
-  if (same_host) {
-    reply->set_shared_memory((*version)->segment->path());
-    reply->set_shared_memory_bytes((*version)->segment->bytes());
+  {
+    absl::MutexLock lock(&mutex_);
+    if (copying_ >= kMaxCopying) {
+      reactor->Finish(rpc::ToGrpc(absl::ResourceExhaustedError("too many readers wait for weights from the GPU")));
+      return reactor;
+    }
+    ++copying_;
   }
-  reactor->Finish(grpc::Status::OK);
+  std::thread([=, this] {
+    absl::Status status = store_->KeepOnHost(request->version());
+    if (status.ok()) status = DoDescribe(*request, reply);
+    reactor->Finish(rpc::ToGrpc(status));
+    absl::MutexLock lock(&mutex_);
+    --copying_;
+  }).detach();
   return reactor;
 }
 

@@ -8,11 +8,11 @@
 #include <cerrno>
 #include <cstring>
 
-#include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/status.h"
 #include "common/comm/hash64.h"
+#include "common/comm/weight_manifest.h"
 
 namespace manta::comm {
 namespace {
@@ -58,36 +58,35 @@ uint64_t WeightStore::newest() const {
   return newest_;
 }
 
+absl::Status WeightStore::CheckVersion(uint64_t version) const {
+  absl::MutexLock lock(&mutex_);
+  if (version > newest_) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("weight version ", version, " after version ", newest_, ": versions only grow"));
+}
+
 absl::Status WeightStore::Publish(uint64_t version, absl::Span<const LocalSlice> slices, CopyFunction copy) {
-  if (!copy) copy = options_.copy;
-  {
-    absl::MutexLock lock(&mutex_);
-    if (version <= newest_) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("weight version ", version, " after version ", newest_, ": versions only grow"));
-    }
-  }
+  MANTA_RETURN_IF_ERROR(CheckVersion(version));
+  MANTA_ASSIGN_OR_RETURN(std::shared_ptr<WeightVersion> made, Copy(version, slices, copy ? copy : options_.copy));
+  absl::MutexLock lock(&mutex_);
+  newest_ = version;
+  versions_.push_back(std::move(made));
+  while (versions_.size() > static_cast<size_t>(options_.max_versions)) versions_.pop_front();
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::shared_ptr<WeightVersion>> WeightStore::Copy(uint64_t version, absl::Span<const LocalSlice> slices,
+                                                                 const CopyFunction& copy) {
   auto made = std::make_shared<WeightVersion>();
   made->manifest.set_version(version);
   made->manifest.set_rank(options_.rank);
-  absl::flat_hash_set<std::string> names;
+  MANTA_RETURN_IF_ERROR(DescribeSlices(slices, &made->manifest));
   uint64_t bytes = SegmentHeader::kBytes;
-  for (const LocalSlice& slice : slices) {
-    MANTA_RETURN_IF_ERROR(CheckSlice(slice.spec));
-    if (!names.insert(slice.spec.name).second) {
-      return absl::InvalidArgumentError(absl::StrCat("parameter '", slice.spec.name, "' is published twice"));
-    }
-    v1::ParameterSlice& entry = *made->manifest.add_slices();
-    entry.set_name(slice.spec.name);
-    entry.set_dtype(slice.spec.dtype);
-    for (const int64_t extent : slice.spec.shape) entry.add_shape(extent);
-    entry.set_shard_dim(slice.spec.shard_dim);
-    entry.set_begin(slice.spec.begin);
-    entry.set_end(slice.spec.end);
+  for (size_t i = 0; i < slices.size(); ++i) {
+    v1::ParameterSlice& entry = *made->manifest.mutable_slices(static_cast<int>(i));
     entry.set_offset(bytes);
-    entry.set_bytes(slice.spec.bytes());
     bytes += Align(entry.bytes());
-    made->slices.push_back(slice.spec);
+    made->slices.push_back(slices[i].spec);
   }
   made->segment = TakeFreeSegment(bytes);
   if (!made->segment) {
@@ -113,11 +112,7 @@ absl::Status WeightStore::Publish(uint64_t version, absl::Span<const LocalSlice>
     }
     if (options_.checksums) entry.set_checksum(hash.Finish());
   }
-  absl::MutexLock lock(&mutex_);
-  newest_ = version;
-  versions_.push_back(std::move(made));
-  while (versions_.size() > static_cast<size_t>(options_.max_versions)) versions_.pop_front();
-  return absl::OkStatus();
+  return made;
 }
 
 // Makes room for a version, and takes over the memory of the one that goes where nobody else refers to it.
@@ -136,9 +131,13 @@ std::shared_ptr<Segment> WeightStore::TakeFreeSegment(uint64_t bytes) {
 
 absl::StatusOr<std::shared_ptr<const WeightVersion>> WeightStore::Get(uint64_t version) const {
   absl::MutexLock lock(&mutex_);
-  if (version == 0 && !versions_.empty()) return versions_.back();
+  const uint64_t wanted = version == 0 ? newest_ : version;
   for (const auto& held : versions_) {
-    if (held->manifest.version() == version) return held;
+    if (held->manifest.version() == wanted) return held;
+  }
+  if (wanted != 0 && wanted == newest_) {
+    return absl::AbortedError(
+        absl::StrCat("rank ", options_.rank, " is replacing weight version ", newest_, ": ask again"));
   }
   return absl::FailedPreconditionError(
       absl::StrCat("rank ", options_.rank, " does not hold weight version ", version, "; its newest is ", newest_));
