@@ -17,12 +17,13 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "common/comm/collective.h"
+#include "common/comm/device_transport.h"
 #include "common/kernels/cuda/kernels.h"
 
 namespace manta::cuda {
 
 inline constexpr char kApiSymbol[] = "manta_cuda_api";
-inline constexpr uint64_t kApiVersion = 2;  // changes with every change of the table
+inline constexpr uint64_t kApiVersion = 3;  // changes with every change of the table
 
 struct DeviceInfo {
   std::string name;
@@ -49,6 +50,9 @@ struct Api {
   // the host.
   absl::StatusOr<std::unique_ptr<comm::Collective>> (*new_nccl_collective)(std::shared_ptr<comm::Collective> bootstrap,
                                                                            absl::Duration timeout);
+
+  // The weight channel's way from this GPU's memory to other processes: CUDA IPC and NCCL.
+  absl::StatusOr<std::shared_ptr<comm::DeviceTransport>> (*new_device_transport)(int device);
 
   decltype(&kernels::cuda::AdamW) adamw;
   decltype(&kernels::cuda::RmsNorm) rms_norm;

@@ -2,20 +2,13 @@
 #include <c10/cuda/CUDAStream.h>
 #include <cuda_runtime.h>
 
-#include "absl/strings/str_cat.h"
 #include "common/cuda/api.h"
+#include "common/cuda/device_transport.h"
 #include "common/cuda/nccl_collective.h"
+#include "common/cuda/wait.h"
 
 namespace manta::cuda {
 namespace {
-
-absl::Status Check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return absl::OkStatus();
-  const std::string message = absl::StrCat(what, ": ", cudaGetErrorString(error), " (", cudaGetErrorName(error), ")");
-  if (error == cudaErrorMemoryAllocation) return absl::ResourceExhaustedError(message);
-  if (error == cudaErrorInvalidDevice || error == cudaErrorInvalidValue) return absl::InvalidArgumentError(message);
-  return absl::InternalError(message);
-}
 
 cudaStream_t CurrentStream() {
   return c10::cuda::getCurrentCUDAStream().stream();
@@ -28,7 +21,7 @@ int DeviceCount() {
 
 absl::StatusOr<DeviceInfo> GetDeviceInfo(int device) {
   cudaDeviceProp properties;
-  if (absl::Status s = Check(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"); !s.ok())
+  if (absl::Status s = CudaStatus(cudaGetDeviceProperties(&properties, device), "cudaGetDeviceProperties"); !s.ok())
     return s;
   DeviceInfo info;
   info.name = properties.name;
@@ -39,7 +32,7 @@ absl::StatusOr<DeviceInfo> GetDeviceInfo(int device) {
   cudaGetDevice(&before);
   cudaSetDevice(device);
   size_t free = 0, total = 0;
-  const absl::Status status = Check(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
+  const absl::Status status = CudaStatus(cudaMemGetInfo(&free, &total), "cudaMemGetInfo");
   cudaSetDevice(before);
   if (!status.ok()) return status;
   info.free_bytes = free;
@@ -48,7 +41,7 @@ absl::StatusOr<DeviceInfo> GetDeviceInfo(int device) {
 }
 
 absl::Status SetDevice(int device) {
-  return Check(cudaSetDevice(device), "cudaSetDevice");
+  return CudaStatus(cudaSetDevice(device), "cudaSetDevice");
 }
 
 kernels::cuda::Stream CurrentStreamPointer() {
@@ -56,13 +49,13 @@ kernels::cuda::Stream CurrentStreamPointer() {
 }
 
 absl::Status Synchronize() {
-  return Check(cudaStreamSynchronize(CurrentStream()), "waiting for the GPU");
+  return CudaStatus(cudaStreamSynchronize(CurrentStream()), "waiting for the GPU");
 }
 
 absl::Status Copy(void* to, const void* from, size_t bytes) {
   if (bytes == 0) return absl::OkStatus();
   const absl::Status status =
-      Check(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, CurrentStream()), "cudaMemcpyAsync");
+      CudaStatus(cudaMemcpyAsync(to, from, bytes, cudaMemcpyDefault, CurrentStream()), "cudaMemcpyAsync");
   return status.ok() ? Synchronize() : status;
 }
 
@@ -83,6 +76,7 @@ extern "C" __attribute__((visibility("default"))) const manta::cuda::Api manta_c
     .copy = manta::cuda::Copy,
     .error_text = manta::cuda::ErrorText,
     .new_nccl_collective = manta::cuda::NewNcclCollective,
+    .new_device_transport = manta::cuda::NewDeviceTransport,
     .adamw = manta::kernels::cuda::AdamW,
     .rms_norm = manta::kernels::cuda::RmsNorm,
     .rms_norm_backward = manta::kernels::cuda::RmsNormBackward,

@@ -14,14 +14,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/time/clock.h"
+#include "common/cuda/wait.h"
 
 namespace manta::cuda {
 namespace {
 
 using comm::DataType;
 using comm::ReduceOp;
-
-constexpr absl::Duration kPeerCheckPeriod = absl::Milliseconds(20);
 
 ncclDataType_t NcclType(DataType type) {
   switch (type) {
@@ -40,18 +39,6 @@ ncclDataType_t NcclType(DataType type) {
 ncclRedOp_t NcclOp(ReduceOp op) {
   return op == ReduceOp::kSum ? ncclSum : ncclMax;
 }
-
-// Sleeps a little longer each time, up to a tenth of a millisecond: a wait of microseconds ends in microseconds.
-class Pause {
- public:
-  void Once() {
-    if (++turns_ < 200) return;
-    absl::SleepFor(absl::Microseconds(turns_ < 1000 ? 10 : 100));
-  }
-
- private:
-  int turns_ = 0;
-};
 
 class NcclCollective final : public comm::Collective {
  public:

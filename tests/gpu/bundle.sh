@@ -11,7 +11,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 build=${1:-build/cuda}
 shared=${MANTA_SHARED_DIR:-../shared}
 programs=(manta manta-controller manta-node manta-train manta-gen manta-reward golden_models gpu_bench)
-tests=(gpu_kernels_test gpu_nccl_test)
+tests=(gpu_kernels_test gpu_nccl_test gpu_weights_test)
 [ -x "$shared/device/bundle.sh" ] || { echo "bundle.sh: $shared/device/bundle.sh is needed" >&2; exit 1; }
 
 if [ ! -e "$build/build.ninja" ]; then

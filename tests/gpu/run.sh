@@ -2,11 +2,11 @@
 # Runs on a GPU machine what bundle.sh packed: prints a line for each check, `PASS name` or `FAIL name`, and `FIGURE ...`
 # lines; the whole output of each goes to $OUT (or ./out). Exit code 0 where nothing failed.
 #
-#   bash .bundle/run.sh [kernels] [nccl] [models] [bench] [sft] [quickstart]      default: all of them
+#   bash .bundle/run.sh [kernels] [nccl] [weights] [models] [bench] [sft] [quickstart]      default: all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 out=${OUT:-$PWD/out}; mkdir -p "$out"
-what=" ${*:-kernels nccl models bench sft quickstart} "
+what=" ${*:-kernels nccl weights models bench sft quickstart} "
 if [ -e files.tar.gz ]; then mkdir -p unpacked && tar -C unpacked -xzf files.tar.gz && cd unpacked; fi
 work=$(mktemp -d)
 export MANTA_REQUIRE_GPU=1
@@ -31,6 +31,7 @@ cases() { sed -nE 's/^\[       OK \] ([^ ]+).*/PASS \1/p; s/^\[  FAILED  \] ([^ 
 nvidia-smi --query-gpu=index,name,memory.total,driver_version --format=csv,noheader 2>/dev/null | sed 's/^/FIGURE GPU /'
 if wants kernels; then check kernels 300 gpu_kernels_test; cases kernels; grep -E "worst error|differ" "$out/kernels.log" | sort | uniq | tail -n 100 >"$out/kernels_errors.txt"; fi
 if wants nccl; then check nccl 240 gpu_nccl_test; cases nccl; grep -E "^  (weights|rank)" "$out/nccl.log" | sed 's/^ */FIGURE /'; fi
+if wants weights; then check weights 240 gpu_weights_test; cases weights; grep -E "^  (weights|a peer|learned|joining)" "$out/weights.log" | sed 's/^ */FIGURE /'; fi
 if wants models; then
   for dtype in fp32 bf16; do
     check "models_$dtype" 240 golden_models goldens/models --device cuda --dtype $dtype
@@ -42,7 +43,10 @@ if wants bench; then check bench 200 gpu_bench; grep ^FIGURE "$out/bench.log"; f
 system() {
   local name=$1; check "$@"
   grep -iE "accuracy|loss|step time|tok/s|seconds" "$out/$name.log" 2>/dev/null | tail -n 8 | sed "s/^/FIGURE $name /"
+  grep -rhoE "weights (come by|do not go|did not come).*" "$work/$name" --include='gen-*.log' 2>/dev/null | sort | uniq -c | sed "s/^ */FIGURE $name generators' logs: /"
   find "$work/$name" -name metrics.jsonl -exec cp {} "$out/$name.metrics.jsonl" \; 2>/dev/null
+  sed -nE 's/.*"timing\/train\/weight_sync": ?([0-9.e+-]+).*/\1/p' "$out/$name.metrics.jsonl" 2>/dev/null | sort -g |
+    awk -v name="$name" '{ v[NR] = $1 } END { if (NR) printf "FIGURE %s weight sync: median %.2f ms over %d steps\n", name, 1e3 * v[int((NR + 1) / 2)], NR }'
   find "$work/$name" -path '*logs/*.log' -exec tail -n 20 {} + >"$out/$name.workers.log" 2>/dev/null
 }
 sft_weights() { ls -d "$work"/sft_checkpoints/step_*/policy/weights 2>/dev/null | sort -V | tail -n 1; }
@@ -55,6 +59,18 @@ if wants quickstart && [ ! -d $model ] && [ -z "$(sft_weights)" ]; then echo "SK
   [ -d $model ] || model=$(sft_weights)
   system quickstart 300 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$work/quickstart" \
     checkpointing.checkpoint_dir="$work/grpo_checkpoints" policy.model_name="$model"
+  if grep -rqs "weights come by cuda_ipc" "$work/quickstart" --include='gen-*.log'; then echo "PASS quickstart_weights_by_cuda_ipc"; else
+    echo "FAIL quickstart_weights_by_cuda_ipc"; failed=$((failed + 1))
+  fi
+  if [ "$(nvidia-smi -L 2>/dev/null | wc -l)" -ge 2 ]; then
+    # The trainer on one GPU, a generator on it and one on the other.
+    system quickstart_two_gpus 200 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$work/quickstart_two_gpus" \
+      checkpointing.checkpoint_dir="$work/grpo2_checkpoints" policy.model_name="$model" cluster.trainer_ranks=1 cluster.generators=2 \
+      grpo.max_num_steps=30
+    if grep -rqs "weights come by nccl" "$work/quickstart_two_gpus" --include='gen-*.log'; then echo "PASS quickstart_weights_by_nccl"; else
+      echo "FAIL quickstart_weights_by_nccl"; failed=$((failed + 1))
+    fi
+  fi
 fi
 echo "failed=$failed"
 [ $failed = 0 ]
