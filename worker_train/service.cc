@@ -147,7 +147,7 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::PublishWeights(grpc::CallbackServe
                                                              const v1::PublishWeightsRequest* request,
                                                              v1::PublishWeightsReply* reply) {
   return OnEngine(context, [=, this](Engine& engine) {
-    MANTA_RETURN_IF_ERROR(engine.Publish(request->version(), *options_.store, reply));
+    MANTA_RETURN_IF_ERROR(engine.Publish(request->version(), request->num_readers(), *options_.store, reply));
     absl::MutexLock lock(&mutex_);
     state_.set_published_version(request->version());
     return absl::OkStatus();

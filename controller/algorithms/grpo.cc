@@ -220,7 +220,8 @@ Task<absl::Status> Grpo::Train(const GrpoBatch& batch) {
 }
 
 Task<absl::Status> Grpo::SyncWeights() {
-  MANTA_CO_ASSIGN_OR_RETURN(const v1::WeightSources sources, co_await context_.trainers->Publish(info_.weight_version));
+  MANTA_CO_ASSIGN_OR_RETURN(const v1::WeightSources sources,
+                            co_await context_.trainers->Publish(info_.weight_version, context_.generators->size()));
   v1::UpdateWeightsRequest request;
   *request.mutable_sources() = sources;
   const auto reply = co_await context_.generators->UpdateWeights(request);

@@ -106,9 +106,10 @@ Task<absl::StatusOr<std::vector<std::vector<float>>>> TrainerGroup::ComputeLogpr
   co_return rows;
 }
 
-Task<absl::StatusOr<v1::WeightSources>> TrainerGroup::Publish(uint64_t version) {
+Task<absl::StatusOr<v1::WeightSources>> TrainerGroup::Publish(uint64_t version, int num_readers) {
   v1::PublishWeightsRequest request;
   request.set_version(version);
+  request.set_num_readers(num_readers);
   auto replies = co_await CallAll<v1::PublishWeightsRequest, v1::PublishWeightsReply>(
       &Stub::async::PublishWeights, std::vector<v1::PublishWeightsRequest>(stubs_.size(), request), deadlines_.configure,
       "publish weights");

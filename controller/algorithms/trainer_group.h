@@ -44,7 +44,7 @@ class TrainerGroup {
                                                                         std::span<const Sequence> sequences,
                                                                         ShardPlan plan);
   // Where the published version can be had.
-  Task<absl::StatusOr<v1::WeightSources>> Publish(uint64_t version);
+  Task<absl::StatusOr<v1::WeightSources>> Publish(uint64_t version, int num_readers);
   Task<absl::Status> Save(std::string directory, bool save_optimizer);
 
  private:

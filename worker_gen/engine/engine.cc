@@ -82,6 +82,7 @@ std::vector<absl::StatusOr<uint64_t>> Engine::SubmitSamples(std::vector<Generati
   for (size_t i = 0; i < requests.size(); ++i) {
     absl::Status status = std::move(checks[i]);
     if (status.ok() && stopping_) status = absl::CancelledError("the generator stops");
+    if (status.ok()) status = no_weights_;
     const int64_t queued = stats_.num_waiting + static_cast<int64_t>(arrivals_.size());
     if (status.ok() && queued >= options_.max_queued) {
       status = absl::ResourceExhaustedError(
@@ -136,12 +137,24 @@ void Engine::Resume() {
   paused_ = false;
 }
 
-absl::Status Engine::UpdateWeights(uint64_t version, bool keep_prefix_cache,
-                                   const std::function<absl::Status()>& swap) {
+absl::Status Engine::UpdateWeights(uint64_t version, bool keep_prefix_cache, const std::function<absl::Status()>& swap,
+                                   const std::function<bool()>& in_pieces) {
   absl::Status status;
   MANTA_RETURN_IF_ERROR(BetweenSteps([&](EngineCore& core) {
     status = swap();
-    if (status.ok()) core.SetWeightVersion(version, keep_prefix_cache);
+    absl::Status no_weights;
+    if (status.ok()) {
+      core.SetWeightVersion(version, keep_prefix_cache);
+    } else if (in_pieces && in_pieces()) {
+      no_weights = absl::UnavailableError(absl::StrCat(
+          "the generator has no version of the weights: the last update failed half-way (", status.message(), ")"));
+      core.SetWeightVersion(0, /*keep_prefix_cache=*/false);
+      core.EndAll(no_weights);
+    } else {
+      return;
+    }
+    absl::MutexLock lock(&mutex_);
+    no_weights_ = no_weights;
   }));
   return status;
 }

@@ -38,8 +38,11 @@ class Engine {
   // When Pause returns, no step runs and none will until Resume; the counts are of that moment.
   absl::StatusOr<EngineStats> Pause(bool drop_cache);
   void Resume();
-  // Runs `swap` between two steps and, if it returns OK, stamps the tokens that follow with `version`.
-  absl::Status UpdateWeights(uint64_t version, bool keep_prefix_cache, const std::function<absl::Status()>& swap);
+  // Runs `swap` between two steps and, if it returns OK, stamps the tokens that follow with `version`. Where it fails,
+  // and `in_pieces` says that it has changed some of the weights, the generator is without a version: what runs ends
+  // with the error, and Submit refuses until an update succeeds.
+  absl::Status UpdateWeights(uint64_t version, bool keep_prefix_cache, const std::function<absl::Status()>& swap,
+                             const std::function<bool()>& in_pieces = nullptr);
 
   // Ends every request as cancelled, and refuses new ones and the calls above. Does not wait for the step that runs.
   void BeginStop();
@@ -65,6 +68,7 @@ class Engine {
   EngineStats stats_ ABSL_GUARDED_BY(mutex_);
   bool paused_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopping_ ABSL_GUARDED_BY(mutex_) = false;
+  absl::Status no_weights_ ABSL_GUARDED_BY(mutex_);  // not OK: why there is no version
   std::thread thread_;
 };
 

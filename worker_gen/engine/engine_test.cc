@@ -175,7 +175,32 @@ TEST(EngineTest, AFailedWeightUpdateKeepsTheVersion) {
   Engine engine(Options(), std::make_unique<FakeRunner>(64, 4, 1000));
   EXPECT_TRUE(engine.UpdateWeights(7, false, [] { return absl::OkStatus(); }).ok());
   EXPECT_FALSE(engine.UpdateWeights(8, false, [] { return absl::DataLossError("checksum"); }).ok());
+  EXPECT_FALSE(engine
+                   .UpdateWeights(
+                       8, false, [] { return absl::DataLossError("checksum"); }, [] { return false; })
+                   .ok());
   EXPECT_EQ(engine.Pause(false)->weight_version, 7u);
+}
+
+TEST(EngineTest, AnUpdateThatFailsHalfWayLeavesNoVersionUntilOneSucceeds) {
+  auto runner = std::make_unique<FakeRunner>(64, 4, 1000);
+  runner->before_step = [] { absl::SleepFor(absl::Milliseconds(1)); };
+  Engine engine(Options(), std::move(runner));
+  const auto damaged = [] { return absl::UnavailableError("the trainer is gone"); };
+  auto running = std::make_shared<Waiter>(), refused = std::make_shared<Waiter>(), after = std::make_shared<Waiter>();
+  ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 190, running)).ok());
+  running->WaitForTokens(2);
+  EXPECT_FALSE(engine.UpdateWeights(8, false, damaged, [] { return true; }).ok());
+  EXPECT_EQ(running->Wait().code(), absl::StatusCode::kUnavailable);
+  const auto submitted = engine.Submit(Request({1, 2, 3}, 4, refused));
+  EXPECT_TRUE(absl::IsUnavailable(submitted.status())) << submitted.status();
+  EXPECT_NE(submitted.status().message().find("no version of the weights"), std::string::npos);
+  EXPECT_NE(submitted.status().message().find("the trainer is gone"), std::string::npos);
+  EXPECT_EQ(engine.Pause(false)->weight_version, 0u);
+  engine.Resume();
+  EXPECT_TRUE(engine.UpdateWeights(9, false, [] { return absl::OkStatus(); }).ok());
+  ASSERT_TRUE(engine.Submit(Request({1, 2, 3}, 4, after)).ok());
+  EXPECT_TRUE(after->Wait().ok());
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
@@ -79,6 +80,24 @@ absl::StatusOr<Placement> ChoosePlacement(const v1::ConfigureGeneratorRequest& r
         absl::StrCat("device.num_threads is ", request.device().num_threads(), "; it must be at least 0"));
   }
   return Placement();
+}
+
+std::unique_ptr<comm::WeightClient> MakeClient(const at::Device& device, const ChannelOpener& open_channel) {
+  comm::WeightClientOptions options;
+  options.open_channel = open_channel;
+  options.log = [](bool warning, const std::string& message) {
+    warning ? LogWarning(message) : LogInfo(message);
+  };
+  if (device.is_cuda()) {
+    absl::StatusOr<std::shared_ptr<comm::DeviceTransport>> transport =
+        cuda::Loaded()->new_device_transport(device.index());
+    if (transport.ok()) {
+      options.transport = *std::move(transport);
+    } else {
+      options.log(true, absl::StrCat("weights come through the host: ", transport.status().message()));
+    }
+  }
+  return std::make_unique<comm::WeightClient>(std::move(options));
 }
 
 }  // namespace
@@ -155,34 +174,47 @@ absl::StatusOr<std::unique_ptr<TextStream>> LoadedGenerator::MakeTextStream(cons
 absl::Status LoadedGenerator::UpdateWeights(const v1::UpdateWeightsRequest& request, const ChannelOpener& open_channel,
                                             v1::UpdateWeightsReply* reply) {
   const model::Parameters& parameters = runner_->parameters();
-  return model::CatchAten("updating weights", [&]() -> absl::Status {
-    if (!incoming_.defined()) incoming_ = at::zeros_like(parameters.flat_values());
-    std::vector<comm::DestinationSlice> destinations;
+  if (client_ == nullptr) client_ = MakeClient(parameters.device(), open_channel);
+  const auto slices_of = [&](const at::Tensor& flat) {
+    std::vector<comm::DestinationSlice> slices;
     for (const model::ParameterSpec& spec : parameters.table()) {
-      comm::DestinationSlice& slice = destinations.emplace_back();
+      comm::DestinationSlice& slice = slices.emplace_back();
       slice.spec.name = spec.name;
       slice.spec.dtype = parameters.dtype() == at::kBFloat16 ? v1::DTYPE_BF16 : v1::DTYPE_F32;
       slice.spec.shape = spec.shape;
-      slice.data = static_cast<std::byte*>(incoming_.mutable_data_ptr()) +
-                   spec.offset * static_cast<int64_t>(incoming_.element_size());
+      slice.data =
+          static_cast<std::byte*>(flat.mutable_data_ptr()) + spec.offset * static_cast<int64_t>(flat.element_size());
     }
-    comm::ReceiveOptions options;
-    options.min_version = version_;
-    options.verify = request.verify_checksums();
-    if (incoming_.is_cuda()) options.copy = cuda::Loaded()->copy;
-    MANTA_ASSIGN_OR_RETURN(const comm::ReceiveReport report,
-                           comm::ReceiveWeights(request.sources(), open_channel, destinations, options));
-    MANTA_RETURN_IF_ERROR(engine_->UpdateWeights(report.version, request.keep_prefix_cache(), [&] {
-      return model::CatchAten("updating weights", [&]() -> absl::Status {
-        runner_->SetWeights(incoming_);
-        return absl::OkStatus();
-      });
-    }));
-    version_ = report.version;
-    reply->set_version(report.version);
-    reply->set_bytes(report.bytes);
-    return absl::OkStatus();
-  });
+    return slices;
+  };
+  comm::WeightDestination destination;
+  destination.weights = slices_of(parameters.flat_values());
+  destination.staging = [&]() -> absl::StatusOr<std::vector<comm::DestinationSlice>> {
+    return model::CatchAten("updating weights", [&]() -> absl::StatusOr<std::vector<comm::DestinationSlice>> {
+      if (!incoming_.defined()) incoming_ = at::zeros_like(parameters.flat_values());
+      return slices_of(incoming_);
+    });
+  };
+  destination.swap = [&] {
+    return model::CatchAten("updating weights", [&]() -> absl::Status {
+      runner_->SetWeights(incoming_);
+      return absl::OkStatus();
+    });
+  };
+  destination.exclusively = [&](uint64_t version, const std::function<absl::Status()>& write,
+                                const std::function<bool()>& in_pieces) {
+    return engine_->UpdateWeights(version, request.keep_prefix_cache(), write, in_pieces);
+  };
+  if (parameters.device().is_cuda()) destination.copy = cuda::Loaded()->copy;
+  comm::ReceiveOptions options;
+  options.verify = request.verify_checksums();
+  MANTA_ASSIGN_OR_RETURN(const comm::ReceiveReport report, client_->Update(request.sources(), destination, options));
+  // From GPU to GPU nothing is staged: the memory is better used otherwise.
+  if (report.device) incoming_.reset();
+  reply->set_version(report.version);
+  reply->set_bytes(report.bytes);
+  reply->set_transport(report.transport);
+  return absl::OkStatus();
 }
 
 }  // namespace manta::gen

@@ -12,7 +12,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
-#include "common/comm/weight_receiver.h"
+#include "common/comm/weight_client.h"
 #include "common/tokenizer/tokenizer.h"
 #include "manta/v1/generator.pb.h"
 #include "worker_gen/engine/engine.h"
@@ -32,8 +32,8 @@ class LoadedGenerator {
   v1::ConfigureGeneratorReply reply() const;
   // Null where there are no stop strings in `options`; an error where the folder has no tokenizer that can be read.
   absl::StatusOr<std::unique_ptr<TextStream>> MakeTextStream(const SamplingOptions& options) const;
-  // Fetches a version next to the weights in use, then swaps between two steps. After an error the old weights are in
-  // use.
+  // Takes a version between two steps: on a GPU straight into the weights where the holders are on GPUs too, otherwise
+  // by way of memory beside them. After an error the old weights are in use, or none (see Engine::UpdateWeights).
   absl::Status UpdateWeights(const v1::UpdateWeightsRequest& request, const ChannelOpener& open_channel,
                              v1::UpdateWeightsReply* reply);
 
@@ -45,8 +45,8 @@ class LoadedGenerator {
   // Read when the first stop string asks for it.
   mutable std::shared_ptr<const tokenizer::Tokenizer> tokenizer_ ABSL_GUARDED_BY(mutex_);
   ModelRunner* runner_ = nullptr;  // the engine's
-  at::Tensor incoming_;            // where weights are fetched to; kept from one update to the next
-  uint64_t version_ = 0;
+  at::Tensor incoming_;            // where weights are fetched to that come through the host; kept while they do
+  std::unique_ptr<comm::WeightClient> client_;
   std::unique_ptr<Engine> engine_;
 };
 

@@ -7,6 +7,7 @@
 #include <cmath>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/model/catch_aten.h"
 #include "worker_train/loss/nll.h"
@@ -214,6 +215,12 @@ absl::Status Engine::Train(const v1::TrainRequest& request, v1::TrainReply* repl
   options.beta1 = optimizer.beta1();
   options.beta2 = optimizer.beta2();
   options.eps = optimizer.eps();
+  if (lender_ != nullptr) {
+    // Without a copy on the host a reader that comes late has to wait for the next version: no reason to stop training.
+    if (const absl::Status kept = lender_->BeginChange(); !kept.ok()) {
+      LogWarning(absl::StrCat("the version before is not kept for late readers: ", kept.message()));
+    }
+  }
   MANTA_RETURN_IF_ERROR(optimizer_->Step(options, state_.step + 1, ClipScale(norm, optimizer.max_grad_norm())));
   ++state_.step;
   if (request.advance_schedule()) ++state_.schedule_step;

@@ -43,7 +43,9 @@ class Engine {
   [[nodiscard]] absl::Status Train(const v1::TrainRequest& request, v1::TrainReply* reply);
   [[nodiscard]] absl::Status Evaluate(const v1::TrainRequest& request, v1::TrainReply* reply);
   [[nodiscard]] absl::Status ComputeLogprobs(const v1::LogprobRequest& request, v1::LogprobReply* reply);
-  [[nodiscard]] absl::Status Publish(uint64_t version, comm::WeightStore& store, v1::PublishWeightsReply* reply);
+  // On a GPU the weights are published where they lie; `num_readers` as in WeightStore::PublishInPlace.
+  [[nodiscard]] absl::Status Publish(uint64_t version, int num_readers, comm::WeightStore& store,
+                                     v1::PublishWeightsReply* reply);
   [[nodiscard]] absl::Status Save(const v1::SaveCheckpointRequest& request, v1::SaveCheckpointReply* reply);
 
   const model::Parameters& parameters() const { return parameters_; }
@@ -68,6 +70,7 @@ class Engine {
   // Combines the metrics of all ranks, and sums `extra` over them.
   absl::Status ReduceMetrics(MetricSet& metrics, double& extra);
   void Report(const Loss& loss, const MetricSet& metrics, v1::TrainReply* reply) const;
+  const std::shared_ptr<comm::DeviceTransport>& Transport();
 
   v1::ConfigureTrainerRequest config_;
   std::shared_ptr<comm::Collective> collective_;         // null: one rank
@@ -77,6 +80,9 @@ class Engine {
   std::unique_ptr<ShardedAdamW> optimizer_;
   LrSchedule schedule_;
   TrainerState state_;
+  comm::WeightStore* lender_ = nullptr;  // of the weights that were published in place; told before they change
+  // Of this rank's GPU; null where there is none, or it cannot be had.
+  std::optional<std::shared_ptr<comm::DeviceTransport>> transport_;
 };
 
 }  // namespace manta::train

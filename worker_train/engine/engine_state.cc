@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
+#include "common/base/log.h"
 #include "common/base/status.h"
 #include "common/cuda/load.h"
 #include "common/model/catch_aten.h"
@@ -140,7 +141,22 @@ void Engine::Describe(v1::ConfigureTrainerReply* reply) const {
   reply->set_flops_per_token(6.0 * static_cast<double>(parameters - (tied ? 0 : embedding)));
 }
 
-absl::Status Engine::Publish(uint64_t version, comm::WeightStore& store, v1::PublishWeightsReply* reply) {
+const std::shared_ptr<comm::DeviceTransport>& Engine::Transport() {
+  if (transport_.has_value()) return *transport_;
+  transport_.emplace(nullptr);
+  if (!parameters_.device().is_cuda()) return *transport_;
+  absl::StatusOr<std::shared_ptr<comm::DeviceTransport>> transport =
+      cuda::Loaded()->new_device_transport(parameters_.device().index());
+  if (transport.ok()) {
+    transport_ = *std::move(transport);
+  } else {
+    LogWarning(absl::StrCat("weights go through the host: ", transport.status().message()));
+  }
+  return *transport_;
+}
+
+absl::Status Engine::Publish(uint64_t version, int num_readers, comm::WeightStore& store,
+                             v1::PublishWeightsReply* reply) {
   std::vector<comm::LocalSlice> slices;
   uint64_t bytes = 0;
   parameters_.ForEach([&](const model::ParameterSpec& spec, const at::Tensor& value) {
@@ -152,9 +168,18 @@ absl::Status Engine::Publish(uint64_t version, comm::WeightStore& store, v1::Pub
     bytes += slice.spec.bytes();
     slices.push_back(std::move(slice));
   });
-  MANTA_RETURN_IF_ERROR(
-      store.Publish(version, slices, parameters_.device().is_cuda() ? cuda::Loaded()->copy : nullptr));
   reply->set_bytes(bytes);
+  const cuda::Api* const api = parameters_.device().is_cuda() ? cuda::Loaded() : nullptr;
+  if (Transport() == nullptr) return store.Publish(version, slices, api != nullptr ? api->copy : nullptr);
+  MANTA_RETURN_IF_ERROR(api->synchronize());  // what the optimiser has queued is done when others begin to read
+  // Copies are made by other threads too, whose current device may be another.
+  const int device = parameters_.device().index();
+  const auto copy = [api, device](void* to, const void* from, size_t bytes_to_copy) -> absl::Status {
+    MANTA_RETURN_IF_ERROR(api->set_device(device));
+    return api->copy(to, from, bytes_to_copy);
+  };
+  MANTA_RETURN_IF_ERROR(store.PublishInPlace(version, slices, Transport(), copy, num_readers));
+  lender_ = &store;
   return absl::OkStatus();
 }
 
