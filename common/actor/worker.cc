@@ -6,6 +6,9 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string_view>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
@@ -59,11 +62,26 @@ class Worker::Impl {
     if (parent_fd >= 0) close(parent_fd);
   }
 
+  call::CallServer& Calls() {
+    if (calls == nullptr) {
+      const char* fault = std::getenv("MANTA_FAULT");  // tests see whether they catch a broken build
+      const bool fencing = fault == nullptr || std::string_view(fault) != "no_fencing";
+      calls = std::make_unique<call::CallServer>(
+          call::CallServer::Options{.actor_id = flags.actor_id, .epoch = flags.epoch, .fencing = fencing});
+    }
+    return *calls;
+  }
+
   v1::ActorBeat Beat() const {
     v1::ActorBeat beat;
     for (const auto& lane : lanes) {
       beat.set_queued_calls(beat.queued_calls() + lane->queued());
       beat.set_completed_calls(beat.completed_calls() + lane->completed());
+    }
+    if (calls != nullptr) {
+      const call::CallServer::Stats stats = calls->stats();
+      beat.set_queued_calls(beat.queued_calls() + stats.queued + stats.running);
+      beat.set_completed_calls(beat.completed_calls() + stats.completed);
     }
     beat.set_resident_bytes(ResidentBytes());
     return beat;
@@ -86,8 +104,13 @@ class Worker::Impl {
     for (const auto& lane : lanes) lane->Close();
     control.EndBeats();
     // The loop goes on meanwhile: a Watch that has just come must be finished, or the shutdown would wait for it.
-    shutdown = std::thread([this] {
-      server->Shutdown(std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration()));
+    shutdown = std::thread([this, reason] {
+      const auto left = [this] {
+        return std::max(deadline - absl::Now() - absl::Milliseconds(200), absl::ZeroDuration());
+      };
+      if (calls != nullptr) calls->Stop(left(), reason);
+      server->Shutdown(left());
+      if (calls != nullptr) calls->Join();
       loop.Stop();
     });
   }
@@ -100,6 +123,9 @@ class Worker::Impl {
         [this] { BeginStop("its shim is gone", kSignalGrace, 0); });
     v1::WorkerReport report;
     report.mutable_ready()->set_address(server->address());
+    if (calls != nullptr) {
+      for (const v1::MethodInfo& method : calls->methods()) *report.mutable_ready()->add_methods() = method;
+    }
     shim->Send(report);
     ReportBeat();
   }
@@ -110,6 +136,8 @@ class Worker::Impl {
       BeginStop("it is drained", absl::Milliseconds(order.drain().deadline_ms()), 0);
     } else if (order.has_peer_lost() && order.peer_lost().epoch() == flags.epoch) {
       LostPeer(order.peer_lost());
+    } else if (order.has_fence() && calls != nullptr) {
+      calls->RaiseFence(order.fence().group(), order.fence().min_epoch());
     }
   }
   void LostPeer(const v1::PeerLostRequest& request) {
@@ -124,6 +152,11 @@ class Worker::Impl {
     beat->set_queued(now.queued_calls());
     beat->set_completed(now.completed_calls());
     beat->set_resident(now.resident_bytes());
+    if (calls != nullptr) {
+      const call::CallServer::Stats stats = calls->stats();
+      beat->set_refused(stats.refused);
+      beat->set_running(static_cast<uint32_t>(stats.running));
+    }
     shim->Send(report);
     loop.RunAfter(kBeatInterval, [this] { ReportBeat(); });
   }
@@ -179,9 +212,18 @@ class Worker::Impl {
   }
 
   int Run() {
-    auto started = rpc::Server::Start({.listen = flags.listen, .token = token}, services);
+    rpc::ServerOptions options{.listen = flags.listen, .token = token};
+    if (calls != nullptr) {
+      options.configure = calls->Configure();
+      services.push_back(calls->service());
+    }
+    // gRPC's callback threads would take the call plane's events from its own thread, which costs each call a hop: a
+    // worker that serves nothing else does without them. Its shim, or SIGTERM, stops it.
+    if (services.size() > 1 || calls == nullptr || flags.announces) services.push_back(&control);
+    auto started = rpc::Server::Start(options, services);
     if (!started.ok()) return Fail(started.status());
     server = std::move(*started);
+    if (calls != nullptr) calls->Start();
     loop.Post([this] {
       WatchSignals();
       WatchParent();
@@ -206,7 +248,10 @@ class Worker::Impl {
   const std::string token;
   EventLoop loop;
   ControlService control;
-  std::vector<grpc::Service*> services = {&control};
+  std::vector<grpc::Service*> services;
+  std::unique_ptr<call::CallServer> calls;  // null where the worker has no methods of its own
+  std::mutex client_mu;
+  std::unique_ptr<call::CallClient> client;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::function<void()> on_stop;
   std::function<void(int, const std::string&)> on_peer_lost;
@@ -256,6 +301,22 @@ Lane& Worker::AddLane(std::string name, int num_threads, size_t capacity) {
 }
 void Worker::Register(grpc::Service* service) {
   impl_->services.push_back(service);
+}
+void Worker::SetCallLane(const std::string& name, LaneOptions options) {
+  impl_->Calls().AddLane(name, options);
+}
+void Worker::AddMethod(const std::string& method, MethodOptions options, call::Handler handler) {
+  impl_->Calls().AddMethod(method, std::move(options), std::move(handler));
+}
+absl::StatusOr<call::CallClient*> Worker::call_client() {
+  std::lock_guard lock(impl_->client_mu);
+  if (impl_->client == nullptr) {
+    call::CallClient::Options options{.token = impl_->token};
+    options.caller.set_actor_id(impl_->flags.actor_id);
+    options.caller.set_epoch(impl_->flags.epoch);
+    MANTA_ASSIGN_OR_RETURN(impl_->client, call::CallClient::Create(std::move(options)));
+  }
+  return impl_->client.get();
 }
 void Worker::OnStop(std::function<void()> callback) {
   impl_->on_stop = std::move(callback);

@@ -21,6 +21,24 @@
 //     return (*worker)->Run();                                  // until it is stopped; then main returns
 //   }
 //
+// A worker whose methods are its own needs no .proto service: it hands typed handlers to the call plane, which brings
+// at-most-once calls, lanes, cancellation and streamed results (common/call; callers: client.h). A whole actor:
+//
+//   int main(int argc, char** argv) {
+//     auto worker = manta::actor::Worker::Create(argc, argv);
+//     if (!worker.ok()) return manta::actor::Fail(worker.status());
+//     int64_t sum = 0;
+//     (*worker)->Handle<AddRequest, AddReply>("add", [&](const AddRequest& request, manta::actor::CallContext&) {
+//       AddReply reply;
+//       reply.set_sum(sum += request.value());
+//       return reply;
+//     });
+//     return (*worker)->Run();
+//   }
+//
+// Handlers run one at a time on lane "work" unless their MethodOptions say another; SetCallLane gives a lane its
+// concurrency and the length of its queue. Those of lane "control" never wait behind work, and must be short.
+//
 // Flags: --actor-id train-0 --epoch 3 --controller HOST:PORT --token-file FILE [--listen 127.0.0.1:0]; --standalone
 // runs it without a controller (--token-file is still needed: see rpc/token.h); --parent-pid PID ends it when that
 // process is gone. Other arguments are the worker's own: args(). Once it listens it prints one line on stdout:
@@ -40,16 +58,25 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/actor/handlers.h"
 #include "common/actor/lane.h"
 #include "common/base/event_loop.h"
+#include "common/call/call_client.h"
+#include "common/call/call_server.h"
 #include "grpcpp/channel.h"
 #include "grpcpp/impl/codegen/service_type.h"
 
 namespace manta::actor {
+
+using call::CallContext;
+using call::LaneOptions;
+using call::MethodOptions;
 
 // Prints "NAME: error: MESSAGE" on stderr and returns ExitCode(status).
 int Fail(const absl::Status& status);
@@ -62,6 +89,25 @@ class Worker {
   // ---- Before Run -------------------------------------------------------------------------------------------------
   Lane& AddLane(std::string name, int num_threads, size_t capacity);
   void Register(grpc::Service* service);  // must outlive Run
+  void SetCallLane(const std::string& name, LaneOptions options);
+  template <typename Request, typename Reply>
+  void Handle(const std::string& method,
+              std::type_identity_t<std::function<absl::StatusOr<Reply>(const Request&, CallContext&)>> handler,
+              MethodOptions options = {}) {
+    AddMethod(method, std::move(options), UnaryHandler<Request, Reply>(std::move(handler)));
+  }
+  template <typename Request, typename Item>
+  void HandleStream(
+      const std::string& method,
+      std::type_identity_t<std::function<absl::Status(const Request&, ItemWriter<Item>&, CallContext&)>> handler,
+      MethodOptions options = {}) {
+    options.streaming = true;
+    AddMethod(method, std::move(options), StreamHandler<Request, Item>(std::move(handler)));
+  }
+  // Bytes in, bytes out: context.argument() may lie in memory that the caller shares.
+  void HandleBytes(const std::string& method, call::Handler handler, MethodOptions options = {}) {
+    AddMethod(method, std::move(options), std::move(handler));
+  }
   // Called on the worker's loop when it begins to stop: wake what waits. Must not block.
   void OnStop(std::function<void()> callback);
   // Called on the worker's loop when a rank of this actor's group is gone: abort collectives with it. Must not block.
@@ -78,11 +124,14 @@ class Worker {
   const std::string& address() const;            // "127.0.0.1:PORT"; set before the first call is served
   // To another process of the job, as WeightSource holders are.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address) const;
+  // For this actor's own calls to others: they carry its name and epoch, by which they are fenced. Made at first use.
+  [[nodiscard]] absl::StatusOr<call::CallClient*> call_client();
   EventLoop& loop();
   // Ends the worker as Stop does; for faults after which it is of no use, with an exit code other than 0.
   void Shutdown(const std::string& reason, int exit_code);
 
  private:
+  void AddMethod(const std::string& method, MethodOptions options, call::Handler handler);
   class Impl;
   explicit Worker(std::unique_ptr<Impl> impl);
   std::unique_ptr<Impl> impl_;

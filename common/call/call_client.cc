@@ -111,22 +111,29 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
     stream->Start(*stub_, client_->poller.queue());
   }
 
+  void WhenOpen(absl::Duration timeout, absl::AnyInvocable<void(const absl::Status&)> then) override {
+    absl::Status known;
+    {
+      std::lock_guard lock(mu_);
+      if (!is_open_ && failure_.ok()) {
+        waiting_.push_back({std::move(then), absl::Now() + timeout});
+        return;
+      }
+      known = failure_;
+    }
+    then(known);
+  }
+
   absl::Status WaitOpen(absl::Duration timeout) override {
     if (is_open_.load(std::memory_order_acquire)) return absl::OkStatus();
     ClientPoller::Waiter waiter;
-    {
-      std::lock_guard lock(mu_);
-      if (!failure_.ok()) return failure_;
-      if (is_open_) return absl::OkStatus();
-      waiters_.push_back({&waiter, absl::Now() + timeout});
-    }
+    absl::Status result;
+    WhenOpen(timeout, [&](const absl::Status& status) {
+      result = status;
+      waiter.Notify();
+    });
     client_->poller.Wait(waiter);
-    if (is_open_) return absl::OkStatus();
-    std::lock_guard lock(mu_);
-    if (!failure_.ok()) return failure_;
-    return NotStarted(
-        absl::DeadlineExceededError(absl::StrCat("no connection to ", session_->options().actor_id, " at ", address_,
-                                                 " within ", absl::FormatDuration(timeout))));
+    return result;
   }
 
   absl::StatusOr<uint64_t> Start(const CallSpec& spec, std::shared_ptr<CallSink> sink) override {
@@ -149,6 +156,7 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
     return std::move(sink.payload);
   }
 
+  bool open() const override { return is_open_.load(std::memory_order_acquire); }
   ClientSession& session() override { return *session_; }
 
   void Fail(const absl::Status& why) override {
@@ -172,21 +180,25 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
   bool busy() const {
     if (session_->in_flight() > 0) return true;
     std::lock_guard lock(mu_);
-    return !waiters_.empty() || (stream_ != nullptr && !is_open_ && failure_.ok());
+    return !waiting_.empty() || (stream_ != nullptr && !is_open_ && failure_.ok());
   }
 
   void Tick() {
     const absl::Status silent = session_->Tick();
     std::shared_ptr<ClientStream> stream;
+    std::vector<absl::AnyInvocable<void(const absl::Status&)>> late;
     {
       std::lock_guard lock(mu_);
       stream = stream_;
       const absl::Time now = absl::Now();
-      std::erase_if(waiters_, [&](const Waiting& waiting) {
-        if (now < waiting.until) return false;
-        waiting.waiter->Notify();
-        return true;
-      });
+      for (Waiting& waiting : waiting_) {
+        if (now >= waiting.until) late.push_back(std::move(waiting.then));
+      }
+      std::erase_if(waiting_, [&](const Waiting& waiting) { return now >= waiting.until; });
+    }
+    for (auto& then : late) {
+      then(NotStarted(absl::DeadlineExceededError(
+          absl::StrCat("no connection to ", session_->options().actor_id, " at ", address_, " in time"))));
     }
     if (!silent.ok() && stream != nullptr) stream->Break();
   }
@@ -207,7 +219,7 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
 
  private:
   struct Waiting {
-    ClientPoller::Waiter* waiter;
+    absl::AnyInvocable<void(const absl::Status&)> then;
     absl::Time until;
   };
 
@@ -252,9 +264,14 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
 
   void WakeAll() {
     if (is_open_) attempts_in_a_row_ = 0;
-    std::lock_guard lock(mu_);
-    for (const Waiting& waiting : waiters_) waiting.waiter->Notify();
-    waiters_.clear();
+    std::vector<Waiting> waiting;
+    absl::Status status;
+    {
+      std::lock_guard lock(mu_);
+      waiting.swap(waiting_);
+      status = failure_;
+    }
+    for (Waiting& one : waiting) one.then(status);
   }
 
   CallClient::Impl* const client_;
@@ -268,7 +285,7 @@ class PeerImpl final : public Peer, public std::enable_shared_from_this<PeerImpl
   std::unique_ptr<grpc::Alarm> alarm_;
   mutable std::mutex mu_;
   std::shared_ptr<ClientStream> stream_;
-  std::vector<Waiting> waiters_;
+  std::vector<Waiting> waiting_;
   absl::Status failure_;
   bool leaving_ = false;
 };

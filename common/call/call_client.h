@@ -33,7 +33,10 @@ struct CallOptions {
 class Peer {
  public:
   virtual ~Peer() = default;
-  // Blocks until the session is open; its failure otherwise.
+  // Calls `then` once the session is open (at once where it is), or with its failure, or after `timeout`; on a thread
+  // that polls, or on this one.
+  virtual void WhenOpen(absl::Duration timeout, absl::AnyInvocable<void(const absl::Status&)> then) = 0;
+  // The same, blocking.
   [[nodiscard]] virtual absl::Status WaitOpen(absl::Duration timeout) = 0;
   // `done` is called once, on a thread that polls: it must not block. With an error at once (NOT_STARTED) it is not.
   // The session must be open; the method's number is session().FindMethod's.
@@ -41,6 +44,7 @@ class Peer {
   // Opens the session where it is not, sends the call and waits. Not from a poller's thread.
   [[nodiscard]] virtual absl::StatusOr<std::string> CallBlocking(std::string_view method, std::string_view payload,
                                                                  const CallOptions& options) = 0;
+  virtual bool open() const = 0;  // was opened, and has not failed
   virtual ClientSession& session() = 0;
   // The actor is known to be gone: ends every call.
   virtual void Fail(const absl::Status& why) = 0;

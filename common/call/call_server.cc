@@ -165,6 +165,12 @@ void CallServer::Join() {
   impl_->Join();
 }
 
+std::vector<v1::MethodInfo> CallServer::methods() const {
+  std::vector<v1::MethodInfo> methods;
+  for (const Impl::Method& method : impl_->methods_) methods.push_back(method.info);
+  return methods;
+}
+
 void CallServer::RaiseFence(const std::string& group, uint64_t min_epoch) {
   impl_->table_->RaiseFence(group, min_epoch);
 }

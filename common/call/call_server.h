@@ -17,6 +17,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/status/status.h"
@@ -64,6 +65,7 @@ class CallServer {
   // After the rpc::Server's Shutdown: ends the threads.
   void Join();
 
+  std::vector<v1::MethodInfo> methods() const;
   void RaiseFence(const std::string& group, uint64_t min_epoch);
 
   struct Stats {
