@@ -16,6 +16,7 @@
 #include "common/actor/flags.h"
 #include "common/actor/shim_link.h"
 #include "common/actor/thread_stacks.h"
+#include "common/actor/zygote.h"
 #include "common/base/check.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
@@ -268,6 +269,8 @@ class Worker::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
+  std::vector<std::string> args(argv + 1, argv + argc);
+  if (auto forked = MaybeServeAsZygote()) args.assign(forked->begin() + 1, forked->end());
   // Before any thread is there, so that every one inherits the mask.
   sigset_t set;
   sigemptyset(&set);
@@ -281,7 +284,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 
-  MANTA_ASSIGN_OR_RETURN(WorkerFlags flags, ParseWorkerFlags(std::vector<std::string>(argv + 1, argv + argc)));
+  MANTA_ASSIGN_OR_RETURN(WorkerFlags flags, ParseWorkerFlags(args));
   MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(flags.token_file));
   auto impl = std::make_unique<Impl>(std::move(flags), std::move(token));
   if (!impl->flags.standalone) impl->shim = ShimLink::FromEnvironment();

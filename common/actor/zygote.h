@@ -4,7 +4,10 @@
 // environment and standard streams, its shim as parent, SIGKILL at the shim's end.
 //
 // A process that has started threads or gRPC before it came here cannot be forked: it says so to the shim, which starts
-// workers cold instead.
+// workers cold instead. What main has done before Worker::Create is shared by all children.
+//
+// Packets, shim to zygote: a serialised v1::StartActor with three descriptors (stdout, stderr, the shim link). Zygote
+// to shim: "ready", or "refused WHY"; for each start, in order, "forked ACTOR EPOCH PID" or "failed ACTOR EPOCH WHY".
 #pragma once
 
 #include <optional>

@@ -18,6 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "common/base/process_info.h"
+#include "controller/node/memory_group.h"
 #include "controller/node/packet_socket.h"
 #include "controller/node/process.h"
 #include "controller/node/shim.h"
@@ -39,6 +40,7 @@ class Launcher {
   int Run() {
     setsid();  // a signal to the agent's group is not meant for its shims
     prctl(PR_SET_CHILD_SUBREAPER, 1);
+    EnterLeaf();
     Title("manta-node --launcher", "manta-launcher");
     for (int ignored : {SIGINT, SIGHUP, SIGPIPE, SIGTERM}) signal(ignored, SIG_IGN);
     sigset_t set;

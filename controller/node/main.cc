@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/event_loop.h"
+#include "common/base/file.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/rpc/token.h"
@@ -20,6 +21,7 @@
 #include "controller/node/launcher.h"
 #include "controller/node/local_host.h"
 #include "controller/node/local_processes.h"
+#include "controller/node/memory_group.h"
 #include "controller/node/resources.h"
 #include "controller/node/state_dir.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -48,6 +50,10 @@ absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
   hello.set_memory_bytes(TotalMemoryBytes());
   hello.set_pid(getpid());
   hello.set_incarnation(incarnation);
+  if (const absl::Status groups = ProbeMemoryGroups(); !groups.ok()) {
+    spdlog::warn("memory limits of actors are RLIMIT_DATA: {}", std::string(groups.message()));
+    hello.add_missing("cgroup-memory");
+  }
   for (v1::Gpu& gpu : FindGpus()) *hello.add_gpus() = std::move(gpu);
   for (const std::string& label : flags.labels) {
     const size_t equals = label.find('=');
@@ -55,6 +61,17 @@ absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
     (*hello.mutable_labels())[label.substr(0, equals)] = label.substr(equals + 1);
   }
   return hello;
+}
+
+// Where the head is now: one that was started again may listen elsewhere, and says so in a file beside the token. What
+// the file says of a loopback address is meant for agents that were told one themselves.
+std::string HeadAddress(const Flags& flags) {
+  const auto file = std::filesystem::path(flags.token_file).parent_path() / "controller.address";
+  std::string address = ReadFile(file, 256).value_or("");
+  while (!address.empty() && address.back() == '\n') address.pop_back();
+  const auto loopback = [](const std::string& a) { return a.starts_with("127.") || a.starts_with("[::1]"); };
+  if (address.empty() || (loopback(address) && !loopback(flags.controller))) return flags.controller;
+  return address;
 }
 
 absl::Status RunAgent(const Flags& flags, int launcher) {
@@ -65,7 +82,7 @@ absl::Status RunAgent(const Flags& flags, int launcher) {
   EventLoop loop;
   LocalHost host(loop, state.path());
   LocalProcesses processes(loop, launcher, state.path(), state.agent_key());
-  GrpcUplink uplink(loop, [&] { return GrpcUplink::Target{flags.controller, token}; });
+  GrpcUplink uplink(loop, [&] { return GrpcUplink::Target{HeadAddress(flags), token}; });
   absl::Status result;
   bool done = false;
   AgentCore agent(

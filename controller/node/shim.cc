@@ -17,10 +17,12 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/event_loop.h"
 #include "common/rpc/token.h"
+#include "controller/node/environment.h"
 #include "controller/node/packet_socket.h"
 #include "controller/node/shim_worker.h"
 #include "controller/node/state_dir.h"
 #include "controller/node/stray_children.h"
+#include "controller/node/zygote.h"
 #include "manta/v1/shim.pb.h"
 
 namespace manta::node {
@@ -29,6 +31,7 @@ namespace {
 constexpr absl::Duration kOrphanTerm = absl::Seconds(1);   // from SIGTERM to SIGKILL when the agent is gone
 constexpr absl::Duration kRetry = absl::Milliseconds(50);  // of what an agent that does not read has not taken
 constexpr absl::Duration kLastWords = absl::Seconds(5);    // for it to take them before the shim ends
+constexpr absl::Duration kIdlePool = absl::Seconds(60);    // that a pool without workers is kept
 constexpr size_t kMaxQueued = 1024;
 
 class Shim {
@@ -132,8 +135,8 @@ class Shim {
     while (!queue_.empty() && SendMessage(agent_, queue_.front())) queue_.pop_front();
     if (!queue_.empty()) {
       loop_.RunAfter(kRetry, [this] { Flush(); });
-    } else if (workers_.empty()) {
-      loop_.Stop();
+    } else {
+      EndIfIdle();
     }
   }
 
@@ -198,43 +201,100 @@ class Shim {
     ShimWorker::Host host{.loop = &loop_,
                           .report = [this](v1::ActorReport report) { Report(std::move(report)); },
                           .ended = [this, id](const v1::ActorReport& exit) { Ended(id, exit); }};
-    auto worker = std::make_unique<ShimWorker>(std::move(host), start);
-    if (absl::Status status = worker->Start(); !status.ok()) {
-      v1::ActorReport report;
-      report.set_actor_id(start.actor_id());
-      report.set_epoch(start.epoch());
-      v1::ActorStartFailed* failed = report.mutable_start_failed();
-      failed->set_actor_id(start.actor_id());
-      failed->set_epoch(start.epoch());
-      failed->set_message(std::string(status.message()));
-      Report(std::move(report));
-      EndIfIdle();
-      return;
+    auto made = std::make_unique<ShimWorker>(std::move(host), start);
+    absl::Status status = made->Prepare();
+    ShimWorker& worker = *workers_.emplace(id, std::move(made)).first->second;
+    if (status.ok() && start.prefork() && UseZygote(start) && zygote_->Fork(worker.Request(), worker.descriptors())) {
+      return;  // there will be a process
     }
-    workers_.emplace(id, std::move(worker));
+    if (status.ok()) status = worker.Execute();
+    if (!status.ok()) NotStarted(id, status);
+  }
+
+  void NotStarted(const Key& id, const absl::Status& status) {
+    v1::ActorReport report;
+    report.set_actor_id(id.first);
+    report.set_epoch(id.second);
+    v1::ActorStartFailed* failed = report.mutable_start_failed();
+    failed->set_actor_id(id.first);
+    failed->set_epoch(id.second);
+    failed->set_message(std::string(status.message()));
+    Report(std::move(report));
+    workers_.erase(id);
+    EndIfIdle();
+  }
+
+  // ---- The pool: workers of one program are forked from a zygote of it, where it allows that
+  bool UseZygote(const v1::StartActor& start) {
+    if (zygote_ != nullptr || unfit_) return zygote_ != nullptr;
+    zygote_ = std::make_unique<Zygote>(
+        Zygote::Host{.loop = &loop_,
+                     .forked =
+                         [this](const std::string& actor, uint64_t epoch, pid_t pid) {
+                           if (ShimWorker* worker = Find(actor, epoch); worker != nullptr && !worker->begun())
+                             worker->Forked(pid);
+                         },
+                     .failed =
+                         [this](const std::string& actor, uint64_t epoch, const std::string& why) {
+                           NotStarted({actor, epoch}, absl::ResourceExhaustedError(why));
+                         },
+                     .unfit = [this](const std::string& why) { ZygoteUnfit(why); }});
+    WorkerEnvironment environment = BuildEnvironment(OwnEnvironment(), start);
+    const absl::Status status = zygote_->Start({.executable = start.executable(),
+                                                .env = std::move(environment.variables),
+                                                .only_env = true,
+                                                .death_signal = SIGKILL,
+                                                .new_process_group = true});
+    if (status.ok()) return true;
+    zygote_ = nullptr;
+    unfit_ = true;
+    return false;
+  }
+
+  void ZygoteUnfit(const std::string& why) {
+    unfit_ = true;
+    loop_.Post([this, zygote = std::shared_ptr<Zygote>(std::move(zygote_))]() mutable {
+      zygote = nullptr;
+      std::vector<Key> waiting;
+      for (const auto& [id, worker] : workers_) {
+        if (!worker->begun()) waiting.push_back(id);
+      }
+      for (const Key& id : waiting) {
+        ShimWorker* worker = Find(id.first, id.second);
+        if (worker == nullptr || worker->begun()) continue;
+        if (absl::Status status = worker->Execute(); !status.ok()) NotStarted(id, status);
+      }
+    });
+    for (const auto& [id, worker] : workers_) {
+      if (!worker->begun()) worker->Log(absl::StrCat("not forked from a loaded program, but started cold: ", why));
+    }
   }
 
   void Ended(const Key& id, const v1::ActorReport& exit) {
     if (!config_.state_dir.empty()) WriteExit(config_.state_dir, exit);
     loop_.Post([this, id] {
       workers_.erase(id);
-      // What it has left running has become this process's child.
-      EndStrayChildren([this](pid_t pid) { return IsWorker(pid); }, absl::Seconds(1));
+      // What it has left running has become this process's child. So does a worker that is just being forked.
+      const bool forking =
+          std::any_of(workers_.begin(), workers_.end(), [](const auto& w) { return !w.second->begun(); });
+      if (!forking) EndStrayChildren([this](pid_t pid) { return IsOurs(pid); }, absl::Seconds(1));
       EndIfIdle();
     });
   }
 
-  bool IsWorker(pid_t pid) const {
+  bool IsOurs(pid_t pid) const {
+    if (zygote_ != nullptr && zygote_->pid() == pid) return true;
     return std::any_of(workers_.begin(), workers_.end(), [pid](const auto& w) { return w.second->pid() == pid; });
   }
 
   void EndIfIdle() {
     if (!workers_.empty()) return;
-    if (queue_.empty()) {
-      loop_.Stop();
-    } else {
-      loop_.RunAfter(kLastWords, [this] { loop_.Stop(); });
-    }
+    const bool holds_pool = zygote_ != nullptr && agent_ >= 0;
+    if (!holds_pool && queue_.empty()) return loop_.Stop();
+    loop_.Cancel(idle_timer_);
+    idle_timer_ = loop_.RunAfter(holds_pool ? kIdlePool : kLastWords, [this] {
+      if (workers_.empty()) loop_.Stop();
+    });
   }
 
   void TerminateAll(const std::string& why) {
@@ -272,10 +332,12 @@ class Shim {
   const ShimConfig config_;
   EventLoop loop_;
   int agent_, listener_ = -1, visitor_ = -1, signals_ = -1;
-  EventLoop::TimerId grace_timer_ = 0, visitor_timer_ = 0, lease_timer_ = 0;
+  EventLoop::TimerId grace_timer_ = 0, visitor_timer_ = 0, idle_timer_ = 0, lease_timer_ = 0;
   absl::Time lease_until_ = absl::InfiniteFuture();  // none was given
   std::deque<v1::ShimReport> queue_;
   std::map<Key, std::unique_ptr<ShimWorker>> workers_;
+  std::unique_ptr<Zygote> zygote_;
+  bool unfit_ = false;  // what was to be a zygote was none
 };
 
 }  // namespace

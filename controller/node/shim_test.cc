@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -10,15 +11,19 @@
 #include <filesystem>
 #include <fstream>
 #include <map>
+#include <set>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
+#include "common/actor/zygote.h"
 #include "common/base/file.h"
 #include "controller/node/launcher.h"
 #include "controller/node/local_processes.h"
+#include "controller/node/memory_group.h"
 #include "controller/node/state_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -64,7 +69,8 @@ class ShimTest : public ::testing::Test {
   ShimId NewShim(const std::string& name, absl::Duration grace = absl::Seconds(10)) {
     return processes_->StartShim({.name = name, .agent_grace = grace});
   }
-  void Start(ShimId shim, const std::string& id, std::vector<std::string> args) {
+  void Start(ShimId shim, const std::string& id, std::vector<std::string> args, bool prefork = false,
+             const std::string& variable = "", const v1::Limits& limits = {}) {
     v1::ShimOrder order;
     v1::StartActor* start = order.mutable_start();
     start->set_actor_id(id);
@@ -74,6 +80,9 @@ class ShimTest : public ::testing::Test {
     for (auto& arg : args) start->add_args(std::move(arg));
     start->set_log_path((dir_ / "logs" / (id + ".log")).string());
     (*start->mutable_env())["OWN"] = id;
+    if (!variable.empty()) (*start->mutable_env())[variable] = id;
+    start->set_prefork(prefork);
+    *start->mutable_limits() = limits;
     ASSERT_TRUE(processes_->Send(shim, order));
   }
   void Lease(ShimId shim, absl::Duration ttl) {
@@ -282,6 +291,93 @@ TEST_F(ShimTest, AKilledLauncherIsReplaced) {
   EXPECT_FALSE(Runs(pids_["a-0"]));
 }
 
+TEST_F(ShimTest, ForkedWorkersAreLikeExecutedOnes) {
+  constexpr int kWorkers = 100;
+  const ShimId shim = NewShim("a-0.1");
+  for (int i = 0; i < kWorkers; ++i) {
+    const std::string id = absl::StrCat("a-", i);
+    Start(shim, id, {i == 7 ? "brief" : "wait"}, /*prefork=*/true);
+    if (i % 10 != 9) continue;
+    ASSERT_TRUE(Await([&] { return ready_.size() == static_cast<size_t>(i + 1); }));
+  }
+  std::set<int64_t> distinct;
+  int64_t parent = -1;
+  for (const auto& [id, pid] : pids_) {
+    distinct.insert(pid);
+    EXPECT_EQ(ready_[id], "of " + id);
+    if (id == "a-7") continue;
+    if (parent < 0) parent = ParentOf(pid);
+    EXPECT_EQ(ParentOf(pid), parent);
+    EXPECT_EQ(ReadFile(absl::StrCat("/proc/", pid, "/comm")).value(), id + "\n");
+  }
+  EXPECT_EQ(distinct.size(), static_cast<size_t>(kWorkers));
+  EXPECT_EQ(ReadFile(absl::StrCat("/proc/", parent, "/comm")).value(), "manta-shim\n");
+  ASSERT_TRUE(Await([&] { return exits_.count("a-7") > 0; }));
+  EXPECT_EQ(exits_["a-7"].exit_code(), 6);
+  EXPECT_EQ(exits_["a-7"].last_lines(0), "a-7 says hello");
+  EXPECT_THAT(Log("a-7"), HasSubstr("a-7 says hello"));
+  EXPECT_THAT(Log("a-8"), ::testing::Not(HasSubstr("started cold")));
+  kill(static_cast<pid_t>(pids_["a-8"]), SIGKILL);
+  ASSERT_TRUE(Await([&] { return exits_.count("a-8") > 0; }));
+  EXPECT_EQ(exits_["a-8"].exit_signal(), SIGKILL);
+
+  // Its zygote is killed: those that are there live, and new ones start cold.
+  std::ifstream children(absl::StrCat("/proc/", parent, "/task/", parent, "/children"));
+  int64_t zygote = -1;
+  for (int64_t pid; children >> pid;) {
+    if (distinct.count(pid) == 0) zygote = pid;
+  }
+  ASSERT_GT(zygote, 0);
+  kill(static_cast<pid_t>(zygote), SIGKILL);
+  Start(shim, "b-0", {"wait"}, /*prefork=*/true);
+  ASSERT_TRUE(Await([&] { return ready_.count("b-0") > 0; }));
+  EXPECT_TRUE(Runs(pids_["a-9"]));
+  EXPECT_EQ(ParentOf(pids_["b-0"]), parent);
+  processes_->KillShim(shim);
+  ASSERT_TRUE(Await([&] { return gone_.count(shim) > 0; }));
+  for (const auto& [id, pid] : pids_) EXPECT_FALSE(Runs(pid)) << id;
+}
+
+TEST_F(ShimTest, AProgramThatCannotBeForkedIsStartedCold) {
+  const ShimId shim = NewShim("a-0.1");
+  Start(shim, "a-0", {"wait"}, /*prefork=*/true, "THREADED");
+  Start(shim, "a-1", {"wait"}, /*prefork=*/true, "THREADED");
+  ASSERT_TRUE(Await([&] { return ready_.size() == 2; }));
+  EXPECT_THAT(Log("a-0"), HasSubstr("started cold: it has 2 threads"));
+}
+
+TEST_F(ShimTest, AWorkerThatEatsTooMuchMemoryIsKilledAndSoSaid) {
+  if (const absl::Status groups = ProbeMemoryGroups(); !groups.ok()) {
+    GTEST_SKIP() << "cgroup-memory: " << groups.message();
+  }
+  v1::Limits limits;
+  limits.set_memory_bytes(64 << 20);
+  for (const bool prefork : {false, true}) {
+    const std::string id = prefork ? "a-1" : "a-0";
+    Start(NewShim(id + ".1"), id, {"eat"}, prefork, "", limits);
+    ASSERT_TRUE(Await([&] { return exits_.count(id) > 0; }));
+    EXPECT_EQ(exits_[id].exit_signal(), SIGKILL);
+    EXPECT_TRUE(exits_[id].oom());
+    EXPECT_GT(exits_[id].peak_bytes(), 32u << 20);
+    EXPECT_LE(exits_[id].peak_bytes(), 65u << 20);
+    EXPECT_THAT(exits_[id].last_lines(exits_[id].last_lines_size() - 1), HasSubstr("out of memory: " + id));
+  }
+}
+
+TEST_F(ShimTest, FilesAndDescriptorsAreLimited) {
+  v1::Limits limits;
+  limits.set_file_bytes(1 << 20);
+  limits.set_open_files(64);
+  Start(NewShim("a-0.1"), "a-0", {"write"}, false, "", limits);
+  ASSERT_TRUE(Await([&] { return exits_.count("a-0") > 0; }));
+  EXPECT_EQ(exits_["a-0"].exit_signal(), SIGXFSZ);
+  EXPECT_THAT(Log("a-0"), HasSubstr("64 descriptors"));
+  limits.set_open_files(1 << 30);
+  Start(NewShim("a-1.1"), "a-1", {"wait"}, false, "", limits);
+  ASSERT_TRUE(Await([&] { return failed_.count("a-1") > 0; }));
+  EXPECT_THAT(failed_["a-1"], HasSubstr("open_files: 1073741824 is above"));
+}
+
 TEST_F(ShimTest, StartsByTheSecond) {
   constexpr int kStarts = 50;
   const absl::Time begin = absl::Now();
@@ -308,6 +404,18 @@ int Work(const std::string& mode) {
         loop.Stop();
       },
       [&] { loop.Stop(); });
+  std::fprintf(stderr, "%s says hello\n", getenv("OWN"));
+  if (mode == "eat") {
+    for (std::vector<std::string> eaten;;) eaten.emplace_back(size_t{1} << 20, 'x');
+  }
+  if (mode == "write") {
+    rlimit limit{};
+    getrlimit(RLIMIT_NOFILE, &limit);
+    std::fprintf(stderr, "%d descriptors\n", static_cast<int>(limit.rlim_cur));
+    std::ofstream file(absl::StrCat(::testing::TempDir(), "/written.", getpid()));
+    unlink(absl::StrCat(::testing::TempDir(), "/written.", getpid()).c_str());
+    for (int i = 0; i < 100; ++i) file << std::string(64 << 10, 'x') << std::flush;
+  }
   if (mode == "deaf") signal(SIGTERM, SIG_IGN);
   v1::WorkerReport report;
   std::string address = absl::StrCat("of ", getenv("OWN"));
@@ -333,6 +441,8 @@ int Work(const std::string& mode) {
 }  // namespace manta::node
 
 int main(int argc, char** argv) {
+  if (getenv("THREADED") != nullptr) std::thread([] { absl::SleepFor(absl::Seconds(100)); }).detach();
+  if (auto forked = manta::actor::MaybeServeAsZygote()) return manta::node::Work(forked->at(2));
   if (argc == 3 && std::string(argv[1]) == "--worker") return manta::node::Work(argv[2]);
   if (argc == 3 && std::string(argv[1]) == "--launcher") return manta::node::LauncherMain(argv[2], argc, argv);
   prctl(PR_SET_CHILD_SUBREAPER, 1);

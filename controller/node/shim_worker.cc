@@ -9,13 +9,14 @@
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <utility>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
-#include "controller/node/environment.h"
-#include "controller/node/packet_socket.h"
+#include "common/base/process_info.h"
 #include "controller/node/state_dir.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -29,6 +30,7 @@ constexpr int kWorkerLinkFd = 3;
 ShimWorker::ShimWorker(Host host, v1::StartActor start) : host_(std::move(host)), start_(std::move(start)) {}
 
 ShimWorker::~ShimWorker() {
+  CloseChildEnds();
   host_.loop->Cancel(kill_timer_);
   if (process_.has_value()) host_.loop->Unwatch(process_->pidfd());
   for (int fd : {out_, err_, link_}) {
@@ -46,28 +48,23 @@ v1::ActorReport ShimWorker::Report() const {
   return report;
 }
 
-absl::Status ShimWorker::Start() {
+absl::Status ShimWorker::Prepare() {
   if (absl::Status status = log_.Open(start_.log_path()); !status.ok()) return status;
-  WorkerEnvironment environment = BuildEnvironment(OwnEnvironment(), start_);
-  for (const std::string& note : environment.notes) Log(note);
-  environment.variables[actor::kShimFdVariable] = absl::StrCat(kWorkerLinkFd);
+  environment_ = BuildEnvironment(OwnEnvironment(), start_);
+  for (const std::string& note : environment_.notes) Log(note);
+  auto limits = ApplyLimits(start_.limits(), StateName(start_.actor_id(), start_.epoch()));
+  if (!limits.ok()) return limits.status();
+  limits_.resources = std::move(limits->resources);
+  if (limits->memory.has_value()) limits_.memory.emplace(std::move(*limits->memory));
+  for (const std::string& note : limits->notes) Log(note);
   int out[2], err[2], link[2];
   if (pipe2(out, O_CLOEXEC) != 0 || pipe2(err, O_CLOEXEC) != 0 || !MakePacketSocket(link)) {
     return absl::ErrnoToStatus(errno, "no descriptors for the worker");
   }
-  auto spawned = Process::Spawn({.executable = start_.executable(),
-                                 .args = {start_.args().begin(), start_.args().end()},
-                                 .env = std::move(environment.variables),
-                                 .only_env = true,
-                                 .stdout_fd = out[1],
-                                 .stderr_fd = err[1],
-                                 .pass_fd = link[1],
-                                 .death_signal = SIGKILL,
-                                 .new_process_group = true});
-  for (int fd : {out[1], err[1], link[1]}) close(fd);
   out_ = out[0];
   err_ = err[0];
   link_ = link[0];
+  child_fds_ = {out[1], err[1], link[1]};
   for (int fd : {out_, err_}) {
     fcntl(fd, F_SETFL, O_NONBLOCK);
     host_.loop->WatchReadable(fd, [this, fd] {
@@ -77,8 +74,54 @@ absl::Status ShimWorker::Start() {
   host_.loop->WatchReadable(link_, [this] {
     if (ReadReport() == Received::kClosed) host_.loop->Unwatch(link_);
   });
+  return absl::OkStatus();
+}
+
+absl::Status ShimWorker::Execute() {
+  std::map<std::string, std::string> variables = environment_.variables;
+  variables[actor::kShimFdVariable] = absl::StrCat(kWorkerLinkFd);
+  ProcessSpec spec{.executable = start_.executable(),
+                   .args = {start_.args().begin(), start_.args().end()},
+                   .env = std::move(variables),
+                   .only_env = true,
+                   .stdout_fd = child_fds_[0],
+                   .stderr_fd = child_fds_[1],
+                   .pass_fd = child_fds_[2],
+                   .death_signal = SIGKILL,
+                   .new_process_group = true,
+                   .limits = limits_.resources};
+  if (limits_.memory.has_value()) spec.cgroup_fds = {limits_.memory->procs_fd()};
+  auto spawned = Process::Spawn(spec);
   if (!spawned.ok()) return spawned.status();
-  process_.emplace(std::move(*spawned));
+  Begin(std::move(*spawned));
+  return absl::OkStatus();
+}
+
+v1::StartActor ShimWorker::Request() const {
+  v1::StartActor request = start_;
+  request.mutable_env()->clear();
+  request.mutable_env()->insert(environment_.variables.begin(), environment_.variables.end());
+  return request;
+}
+
+void ShimWorker::Forked(pid_t pid) {
+  for (const ProcessSpec::Limit& limit : limits_.resources) {
+    const rlimit value{limit.value, limit.value};
+    prlimit(pid, static_cast<__rlimit_resource>(limit.resource), &value, nullptr);
+  }
+  if (limits_.memory.has_value() && !limits_.memory->Add(pid)) Log("it could not be put into its memory cgroup");
+  Begin(Process::FromChild(pid, OpenPidFd(pid)));  // not reaped yet: the number is its own
+}
+
+void ShimWorker::CloseChildEnds() {
+  for (int& fd : child_fds_) {
+    if (fd >= 0) close(std::exchange(fd, -1));
+  }
+}
+
+void ShimWorker::Begin(Process process) {
+  CloseChildEnds();
+  process_.emplace(std::move(process));
   host_.loop->WatchReadable(process_->pidfd(), [this] { Ended(); });
   snapshot_.set_started_unix_ms(absl::ToUnixMillis(absl::Now()));
   v1::ActorReport report = Report();
@@ -87,7 +130,7 @@ absl::Status ShimWorker::Start() {
   started->set_epoch(start_.epoch());
   started->set_pid(pid());
   host_.report(std::move(report));
-  return absl::OkStatus();
+  if (end_at_once_.has_value()) Terminate(*end_at_once_, asked_to_stop_);
 }
 
 // What can be read now goes to the log. False at the end.
@@ -140,8 +183,11 @@ void ShimWorker::AskForStacks(const std::string& reason) {
 }
 
 void ShimWorker::Terminate(absl::Duration grace, bool asked_to_stop) {
-  if (!process_.has_value()) return;
   asked_to_stop_ |= asked_to_stop;
+  if (!process_.has_value()) {
+    end_at_once_ = grace;
+    return;
+  }
   process_->Signal(SIGTERM);
   process_->Signal(SIGCONT);  // a stopped one could not even take the first
   host_.loop->Cancel(kill_timer_);
@@ -149,9 +195,12 @@ void ShimWorker::Terminate(absl::Duration grace, bool asked_to_stop) {
 }
 
 void ShimWorker::Fence(const std::string& why) {
-  if (!process_.has_value()) return;
   fenced_ = true;
   Log(why);
+  if (!process_.has_value()) {
+    end_at_once_ = absl::ZeroDuration();
+    return;
+  }
   kill(-pid(), SIGKILL);
   process_->Signal(SIGKILL);
 }
@@ -181,6 +230,16 @@ void ShimWorker::Ended() {
   for (const std::string& line : tail_.Lines()) exited->add_last_lines(line);
   exited->set_asked_to_stop(asked_to_stop_);
   exited->set_fenced(fenced_);
+  if (limits_.memory.has_value()) {
+    exited->set_oom(limits_.memory->killed_any());
+    exited->set_peak_bytes(limits_.memory->peak_bytes());
+    if (exited->oom()) {
+      const std::string line = absl::StrCat("manta-shim: out of memory: ", start_.actor_id(), " may use ",
+                                            start_.limits().memory_bytes() >> 20, " MiB (limits.memory)");
+      log_.Write(line + "\n");
+      exited->add_last_lines(line);
+    }
+  }
   host_.report(report);
   log_.Write(absl::StrCat("manta-shim: ", start_.actor_id(), " (pid ", pid(), ") ", exit->ToString(), "\n"));
   WriteRecord(*exited);

@@ -2,14 +2,18 @@
 // shim's loop and thread.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/event_loop.h"
 #include "controller/node/captured_log.h"
+#include "controller/node/environment.h"
+#include "controller/node/limits.h"
 #include "controller/node/packet_socket.h"
 #include "controller/node/process.h"
 #include "manta/v1/node.pb.h"
@@ -29,8 +33,14 @@ class ShimWorker {
   ShimWorker(const ShimWorker&) = delete;
   ShimWorker& operator=(const ShimWorker&) = delete;
 
-  // Executes the worker. What is not OK is what the system said: the worker is then of no use.
-  [[nodiscard]] absl::Status Start();
+  // First: its log, its pipes, its environment. Then either Execute, or, by a zygote: what Request and descriptors say,
+  // and Forked when there is a process. What is not OK is what the system said: the worker is then of no use.
+  [[nodiscard]] absl::Status Prepare();
+  [[nodiscard]] absl::Status Execute();
+  v1::StartActor Request() const;
+  std::vector<int> descriptors() const { return {child_fds_.begin(), child_fds_.end()}; }
+  void Forked(pid_t pid);
+  bool begun() const { return process_.has_value(); }
 
   // SIGTERM, and SIGKILL after `grace`.
   void Terminate(absl::Duration grace, bool asked_to_stop);
@@ -43,6 +53,8 @@ class ShimWorker {
   v1::ActorReport Snapshot() const;
 
  private:
+  void Begin(Process process);
+  void CloseChildEnds();
   bool Copy(int fd);
   Received ReadReport();
   void AskForStacks(const std::string& reason);
@@ -56,6 +68,10 @@ class ShimWorker {
   CapturedLog log_;
   LineTail tail_;
   int out_ = -1, err_ = -1, link_ = -1;
+  std::array<int, 3> child_fds_ = {-1, -1, -1};  // the worker's ends: stdout, stderr, link
+  WorkerEnvironment environment_;
+  WorkerLimits limits_;
+  std::optional<absl::Duration> end_at_once_;  // asked to end before there was a process
   EventLoop::TimerId kill_timer_ = 0;
   bool asked_to_stop_ = false, fenced_ = false;
   v1::ActorSnapshot snapshot_;
