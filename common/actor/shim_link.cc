@@ -56,7 +56,7 @@ bool ShimLink::Send(const v1::WorkerReport& report) {
 void ShimLink::Read() {
   std::string bytes(kMaxPacket, '\0');
   const ssize_t n = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);
-  if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (n < 0 && (errno == EAGAIN || errno == EINTR || errno == ECONNRESET)) return;  // called again for what is left
   if (n <= 0) {
     loop_->Unwatch(fd_);
     loop_ = nullptr;

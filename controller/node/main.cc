@@ -34,12 +34,17 @@ struct Flags {
   std::string controller, token_file, name, state_dir;
   int cpu_slots = 0;
   int parent_pid = 0;
-  std::vector<std::string> labels;
+  std::vector<std::string> labels, gpu_slots;
+  std::string address;
 };
 
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
+}
+
+bool IsLoopback(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
 }
 
 absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
@@ -54,7 +59,11 @@ absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
     spdlog::warn("memory limits of actors are RLIMIT_DATA: {}", std::string(groups.message()));
     hello.add_missing("cgroup-memory");
   }
-  for (v1::Gpu& gpu : FindGpus()) *hello.add_gpus() = std::move(gpu);
+  for (v1::Gpu& gpu : FindGpus()) {
+    gpu.mutable_slots()->Add(flags.gpu_slots.begin(), flags.gpu_slots.end());
+    *hello.add_gpus() = std::move(gpu);
+  }
+  hello.set_address(!flags.address.empty() ? flags.address : IsLoopback(flags.controller) ? "127.0.0.1" : HostName());
   for (const std::string& label : flags.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos) return UserError(absl::StrCat("--label ", label, ": expected KEY=VALUE"));
@@ -69,8 +78,7 @@ std::string HeadAddress(const Flags& flags) {
   const auto file = std::filesystem::path(flags.token_file).parent_path() / "controller.address";
   std::string address = ReadFile(file, 256).value_or("");
   while (!address.empty() && address.back() == '\n') address.pop_back();
-  const auto loopback = [](const std::string& a) { return a.starts_with("127.") || a.starts_with("[::1]"); };
-  if (address.empty() || (loopback(address) && !loopback(flags.controller))) return flags.controller;
+  if (address.empty() || (IsLoopback(address) && !IsLoopback(flags.controller))) return flags.controller;
   return address;
 }
 
@@ -140,6 +148,8 @@ int Main(int argc, char** argv) {
   app.add_option("--cpu-slots", flags.cpu_slots, "CPU slots to offer (as many as there are CPUs)")
       ->check(CLI::Range(0, 1 << 20));
   app.add_option("--label", flags.labels, "KEY=VALUE, for placement; may be repeated");
+  app.add_option("--gpu-slot", flags.gpu_slots, "a role that may share each GPU with others; may be repeated");
+  app.add_option("--address", flags.address, "what other nodes reach this one by (the host's name)");
   app.add_option("--parent-pid", flags.parent_pid, "end when this process is gone");
   try {
     app.parse(argc, argv);

@@ -28,8 +28,9 @@ Received Receive(int fd, std::string_view* bytes, std::vector<int>* descriptors)
   header.msg_controllen = sizeof(control);
   ssize_t n;
   do {
+    // A peer that closes with packets of ours unread is told by ECONNRESET, once, before what it has sent itself.
     n = recvmsg(fd, &header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
-  } while (n < 0 && errno == EINTR);
+  } while (n < 0 && (errno == EINTR || errno == ECONNRESET));
   if (n < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return Received::kNothing;
   if (n >= 0) {
     for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {

@@ -9,8 +9,10 @@
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/process_info.h"
 
 namespace manta::node {
 namespace {
@@ -25,6 +27,14 @@ struct NvmlPci {
   char bus_id[32];
 };
 using NvmlDevice = void*;
+struct NvmlFabricInfo {
+  unsigned char cluster[16];
+  int status;  // of joining the fabric: 0 where that went well
+  unsigned clique;
+  unsigned char state;
+};
+constexpr unsigned char kFabricCompleted = 3;
+constexpr unsigned kMaxNvLinks = 18;
 
 template <typename Function>
 Function* Symbol(void* library, const char* name) {
@@ -38,6 +48,25 @@ int NumaNode(const std::string& bus_id) {
   std::ifstream file(absl::StrCat("/sys/bus/pci/devices/", path, "/numa_node"));
   int node = -1;
   return file >> node ? node : -1;
+}
+
+// GPUs of one clique of an NVLink fabric reach each other across machines; others that have links do so in this one.
+std::string NvlinkDomain(void* library, NvmlDevice device) {
+  auto* fabric_of = Symbol<int(NvmlDevice, NvmlFabricInfo*)>(library, "nvmlDeviceGetGpuFabricInfo");
+  NvmlFabricInfo fabric{};
+  if (fabric_of != nullptr && fabric_of(device, &fabric) == 0 && fabric.state == kFabricCompleted &&
+      fabric.status == 0) {
+    const std::string cluster(reinterpret_cast<const char*>(fabric.cluster), sizeof(fabric.cluster));
+    if (cluster != std::string(sizeof(fabric.cluster), '\0')) {
+      return absl::StrCat(absl::BytesToHexString(cluster), ".", fabric.clique);
+    }
+  }
+  auto* link_state = Symbol<int(NvmlDevice, unsigned, unsigned*)>(library, "nvmlDeviceGetNvLinkState");
+  for (unsigned link = 0; link_state != nullptr && link < kMaxNvLinks; ++link) {
+    unsigned active = 0;
+    if (link_state(device, link, &active) == 0 && active != 0) return HostId();
+  }
+  return "";
 }
 
 }  // namespace
@@ -79,6 +108,7 @@ std::vector<v1::Gpu> FindGpus() {
     if (uuid_of(device, text, sizeof(text)) == 0) gpu.set_uuid(text);
     NvmlMemory memory{};
     if (memory_of(device, &memory) == 0) gpu.set_memory_bytes(memory.total);
+    gpu.set_nvlink_domain(NvlinkDomain(nvml, device));
     NvmlPci pci{};
     gpu.set_numa_node(pci_of != nullptr && pci_of(device, &pci) == 0 ? NumaNode(pci.bus_id) : -1);
   }

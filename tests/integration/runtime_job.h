@@ -62,12 +62,13 @@ class RuntimeJob {
     EXPECT_EQ(line.substr(0, 10), "listening ") << line;
     address_ = line.substr(line.find(' ') + 1);
     stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token_).value());
-    std::vector<std::string> node = {"--controller", address_, "--token-file", (run_dir_ / "token").string(),
-                                     "--name",       "n0"};
-    if (parent_pid > 0) node.insert(node.end(), {"--parent-pid", absl::StrCat(parent_pid)});
-    node.insert(node.end(), node_args.begin(), node_args.end());
-    node_.emplace(Start("manta-node", node, "node-n0.log", -1));
+    node_args_ = {"--controller", address_, "--token-file", (run_dir_ / "token").string(), "--name", "n0"};
+    if (parent_pid > 0) node_args_.insert(node_args_.end(), {"--parent-pid", absl::StrCat(parent_pid)});
+    node_args_.insert(node_args_.end(), node_args.begin(), node_args.end());
+    StartNode();
   }
+  // Again, after the first was killed: as whoever watches over agents does.
+  void StartNode() { node_.emplace(Start("manta-node", node_args_, "node-n0.log", -1)); }
 
   ~RuntimeJob() {
     for (int i = 0; i < 20; ++i) {
@@ -191,6 +192,7 @@ class RuntimeJob {
   EventLoop loop_;
   std::string mark_, token_, address_;
   std::filesystem::path bin_, run_dir_;
+  std::vector<std::string> node_args_;
   std::optional<Process> controller_, node_;
   std::unique_ptr<v1::ControllerService::Stub> stub_;
   std::optional<rpc::Stream<v1::RunEvent>> stream_;
