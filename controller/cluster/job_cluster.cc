@@ -1,5 +1,6 @@
 #include "controller/cluster/job_cluster.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -34,7 +35,7 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
   v1::PlacementRequest& placement = *request.mutable_placement();
   placement.set_job(options_.job);
   placement.set_repeat(spec.num_ranks);
-  placement.set_deadline_ms(absl::ToInt64Milliseconds(spec.placement_deadline));
+  placement.set_deadline_ms(absl::ToInt64Milliseconds(std::max(spec.placement_deadline, options_.queue_patience)));
   v1::Bundle& bundle = *placement.add_bundles();
   bundle.set_cpu_slots(spec.cpu_slots_per_rank);
   bundle.set_gpus(spec.gpus_per_rank);

@@ -40,6 +40,9 @@ class JobCluster {
     // A channel to an actor's address, with the job's credentials. May be null where nobody calls.
     std::function<std::shared_ptr<grpc::Channel>(const std::string& address)> connect;
     absl::Duration exit_report_wait = absl::Seconds(2);  // how long a broken call waits for the agent's reason
+    // Of jobs that wait for one another on a shared cluster: how long room is waited for at least, whatever the spec
+    // says. The impossible fails at once all the same.
+    absl::Duration queue_patience;
   };
   JobCluster(EventLoop& loop, core::Core& core, Options options);
   ~JobCluster();

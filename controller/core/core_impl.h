@@ -55,6 +55,8 @@ class Core::Impl {
   // ---- reports.cc
   void OnReport(Node& node, const v1::ActorReport& report);
   void OnExit(Node& node, const v1::ActorExited& exited);
+  void OnStartFailed(Node& node, const v1::ActorReport& report);
+  void AckEnd(Node& node, const std::string& actor_id, uint64_t epoch);
   void OnWorker(Node& node, const v1::ActorReport& report);
   void OnBeat(Actor& rank, const v1::WorkerBeat& beat);
   void OnReady(Group& group, int rank, int64_t pid, const std::string& address);
@@ -172,12 +174,19 @@ class Core::Impl {
   Subscription Watch(const v1::ResolveRequest& what, std::function<void(const v1::ResolveReply&)> callback);
   Subscription OnGroupEvent(std::function<void(const GroupEvent&)> callback);
   std::optional<v1::ResolveReply> Resolve(const v1::ResolveRequest& what) const;
-  // Commands and answers leave through the outbox.
+  // Commands and answers leave through the outbox. An error promises nothing, so it does not wait: requests are refused
+  // at once while the disk is full.
   void Command(NodeId node, v1::NodeCommand command);
   template <typename T>
   void Reply(Answer<T> answer, absl::StatusOr<T> result) {
     if (!answer) return;
-    outbox_.Add([answer = std::move(answer), result = std::move(result)]() mutable { answer(std::move(result)); });
+    if (result.ok()) {
+      outbox_.Add([answer = std::move(answer), result = std::move(result)]() mutable { answer(std::move(result)); });
+      return;
+    }
+    loop_.Post([self = self_, answer = std::move(answer), result = std::move(result)]() mutable {
+      if (*self != nullptr) answer(std::move(result));
+    });
   }
   // `then(*this)` after `delay`, unless the core is gone.
   void After(absl::Duration delay, std::function<void(Impl&)> then);

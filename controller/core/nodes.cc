@@ -66,7 +66,10 @@ absl::StatusOr<uint64_t> Core::Impl::NodeJoined(const v1::NodeHello& hello, std:
   const bool same_agent = hello.incarnation() != 0 && hello.incarnation() == node.hello.incarnation();
   if (node.alive() && !same_agent) {
     if (node.port != nullptr) {
-      return absl::AlreadyExistsError(absl::StrCat("a node ", hello.node(), " has joined already"));
+      // Another of that name, or the same host started anew while its old stream is not yet known to be dead.
+      const std::string there = absl::StrCat("a node ", hello.node(), " has joined already");
+      if (loop_.Now() - node.last_beat < 1.5 * options_.node_beat) return absl::AlreadyExistsError(there);
+      return absl::UnavailableError(absl::StrCat(there, "; it is silent, and will be given up if it stays so"));
     }
     LoseNode(node, "another agent of its name has come", LeaseEnd(node));
   }
@@ -112,7 +115,8 @@ void Core::Impl::SendWelcome(Node& node, const v1::NodeHello& hello) {
     const auto [group, rank] = FindActor(report.actor_id(), report.epoch(), node.id);
     const bool expected = group != nullptr && group->ranks[rank].may_run() && !group->ranks[rank].failed &&
                           group->ranks[rank].agent == hello.incarnation();
-    if (report.has_exited() || report.snapshot().has_exited() || expected) continue;
+    const bool over = report.has_exited() || report.has_start_failed() || report.snapshot().has_exited();
+    if (over || expected) continue;
     v1::ActorRef* unwanted = welcome.add_unwanted();
     unwanted->set_actor_id(report.actor_id());
     unwanted->set_epoch(report.epoch());

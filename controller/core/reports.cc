@@ -18,6 +18,7 @@ std::pair<Group*, int> Core::Impl::FindActor(const std::string& actor_id, uint64
 
 void Core::Impl::OnReport(Node& node, const v1::ActorReport& report) {
   if (report.has_exited()) return OnExit(node, report.exited());
+  if (report.has_start_failed()) return OnStartFailed(node, report);
   if (report.has_worker()) return OnWorker(node, report);
   const auto [group, i] = FindActor(report.actor_id(), report.epoch(), node.id);
   if (group == nullptr || group->ranks[i].gone()) {
@@ -30,10 +31,6 @@ void Core::Impl::OnReport(Node& node, const v1::ActorReport& report) {
   if (report.has_started()) {
     if (report.started().pid() > 0) rank.pid = report.started().pid();
     if (group->request.plain()) OnReady(*group, i, rank.pid, "");
-  } else if (report.has_start_failed()) {
-    rank.phase = ActorPhase::kGone;
-    RankFailed(*group, i, ActorNotStarted(IdentityOf(*group, i), report.start_failed().message()));
-    RankGone(*group, i);
   } else if (report.has_snapshot()) {
     const v1::ActorSnapshot& snapshot = report.snapshot();
     if (snapshot.has_exited()) return OnExit(node, snapshot.exited());
@@ -46,13 +43,29 @@ void Core::Impl::OnReport(Node& node, const v1::ActorReport& report) {
   }
 }
 
-void Core::Impl::OnExit(Node& node, const v1::ActorExited& exited) {
-  // The agent may forget it once what follows from it here is durable.
+// The agent may forget an actor's end once what follows from it here is durable.
+void Core::Impl::AckEnd(Node& node, const std::string& actor_id, uint64_t epoch) {
   v1::NodeCommand ack;
   v1::ActorRef* ref = ack.mutable_reports_ack()->add_exits();
-  ref->set_actor_id(exited.actor_id());
-  ref->set_epoch(exited.epoch());
-  if (node.unwanted.erase({exited.actor_id(), exited.epoch()}) > 0) UpdateUsable(node);
+  ref->set_actor_id(actor_id);
+  ref->set_epoch(epoch);
+  if (node.unwanted.erase({actor_id, epoch}) > 0) UpdateUsable(node);
+  Command(node.id, std::move(ack));
+}
+
+void Core::Impl::OnStartFailed(Node& node, const v1::ActorReport& report) {
+  const auto [group, i] = FindActor(report.actor_id(), report.epoch(), node.id);
+  if (group != nullptr && group->ranks[i].may_run()) {
+    const absl::Status failed = ActorNotStarted(IdentityOf(*group, i), report.start_failed().message());
+    const bool asked = group->ranks[i].phase == ActorPhase::kStopping;
+    group->ranks[i].phase = ActorPhase::kGone;
+    if (!asked) RankFailed(*group, i, failed);
+    RankGone(*group, i);
+  }
+  AckEnd(node, report.actor_id(), report.epoch());
+}
+
+void Core::Impl::OnExit(Node& node, const v1::ActorExited& exited) {
   const auto [group, i] = FindActor(exited.actor_id(), exited.epoch(), node.id);
   if (group != nullptr && group->ranks[i].may_run()) {
     Actor& rank = group->ranks[i];
@@ -64,7 +77,7 @@ void Core::Impl::OnExit(Node& node, const v1::ActorExited& exited) {
     if (rank.died.ok() && !asked) rank.died = died;
     RankGone(*group, i);
   }
-  Command(node.id, std::move(ack));
+  AckEnd(node, exited.actor_id(), exited.epoch());
 }
 
 void Core::Impl::OnWorker(Node& node, const v1::ActorReport& report) {

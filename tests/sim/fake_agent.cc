@@ -4,114 +4,27 @@
 
 namespace manta::sim {
 
-FakeAgent::FakeAgent(EventLoop& loop, RandomStream& random, Truth& truth, v1::NodeHello hello, Hooks hooks)
-    : loop_(loop), random_(random), truth_(truth), hello_(std::move(hello)), hooks_(std::move(hooks)) {}
-
-FakeAgent::~FakeAgent() {
-  *alive_ = false;
-}
-
-void FakeAgent::HostAfter(absl::Duration delay, std::function<void()> what) {
-  loop_.RunAfter(delay, [this, alive = alive_, boot = boots_, what = std::move(what)] {
-    if (*alive && host_up_ && boots_ == boot) what();
-  });
-}
-
-void FakeAgent::WhenAwake(std::function<void()> what) {
-  if (!agent_up_) return;
-  if (frozen_) {
-    inbox_.push_back(std::move(what));
-  } else {
-    what();
-  }
-}
-
-void FakeAgent::AgentAfter(absl::Duration delay, std::function<void()> what) {
-  HostAfter(delay, [this, agent = agents_, what = std::move(what)] {
-    if (agents_ == agent) WhenAwake(what);
-  });
-}
-
-void FakeAgent::Boot() {
-  ++boots_;
-  ++agents_;
-  hello_.set_incarnation(1 + random_.NextBelow(1ull << 60));
+void FakeAgent::OnBoot() {
   workers_.clear();
-  host_up_ = agent_up_ = true;
-  frozen_ = shutting_down_ = false;
+  shutting_down_ = false;
   lease_until_ = last_contact_ = absl::InfinitePast();
-  orphaned_at_ = absl::InfiniteFuture();
-  Connect();
   LeaseCheck();
 }
 
-void FakeAgent::Reboot(absl::Duration down) {
-  if (!host_up_) return;
+void FakeAgent::OnAgentStart() {
+  orphaned_at_ = absl::InfiniteFuture();
+  Connect();
+}
+
+void FakeAgent::OnPowerLoss() {
   for (auto& [key, worker] : workers_) {
     if (std::exchange(worker.lives, false)) truth_.Ended(key.first, key.second);
   }
-  host_up_ = agent_up_ = false;
-  inbox_.clear();
-  // Its peers hear nothing of it: a stream ends when a packet is answered by the host that knows it no more.
-  if (stream_ != nullptr) stream_->at_agent = nullptr, stream_->agent_lost = nullptr;
-  auto stream = std::exchange(stream_, nullptr);
-  loop_.RunAfter(down, [this, alive = alive_, boot = boots_, stream] {
-    if (stream != nullptr) stream->CloseAgent();
-    if (*alive && boots_ == boot && !retired_) Boot();
-  });
 }
 
-void FakeAgent::KillAgent(absl::Duration down) {
-  if (!agent_up_) return;
-  agent_up_ = frozen_ = false;
-  ++agents_;
-  inbox_.clear();
-  orphaned_at_ = loop_.Now();
-  if (auto stream = std::exchange(stream_, nullptr)) stream->CloseAgent();
-  HostAfter(down, [this] {
-    if (agent_up_ || retired_) return;
-    agent_up_ = true;
-    ++agents_;
-    orphaned_at_ = absl::InfiniteFuture();
-    Connect();
-  });
-}
-
-void FakeAgent::Freeze(absl::Duration time) {
-  if (!running()) return;
-  frozen_ = true;
-  HostAfter(time, [this, agent = agents_] {
-    if (agents_ != agent || !frozen_) return;
-    frozen_ = false;
-    for (auto& what : std::exchange(inbox_, {})) WhenAwake(std::move(what));
-  });
-}
-
-void FakeAgent::CutCable(absl::Duration time) {
-  if (link_->cut) return;
-  link_->cut = true;
-  // Both ends give a stream up that is silent for long.
-  if (stream_ != nullptr && time > absl::Seconds(6)) {
-    loop_.RunAfter(absl::Seconds(6), [this, alive = alive_, weak = std::weak_ptr<Stream>(stream_)] {
-      const auto stream = weak.lock();
-      if (!*alive || stream == nullptr || !link_->cut || stream != stream_) return;
-      WhenAwake([this, stream] {
-        if (stream != stream_) return;
-        stream->CloseAgent();
-        Disconnected();
-      });
-    });
-  }
-  loop_.RunAfter(time, [this, alive = alive_] {
-    if (!*alive) return;
-    link_->cut = false;
-    for (const auto& weak : std::exchange(streams_, {})) {
-      if (const auto stream = weak.lock()) {
-        stream->Healed();
-        streams_.push_back(stream);
-      }
-    }
-  });
+void FakeAgent::OnStreamStuck() {
+  stream_->CloseAgent();
+  Disconnected();
 }
 
 void FakeAgent::CrashOne() {
@@ -142,13 +55,18 @@ void FakeAgent::Connect() {
   }
   hello_sent_ = loop_.Now();
   std::shared_ptr<Stream> stream;
-  switch (hooks_.dial(*this, &stream, hello)) {
+  switch (dial_(*this, &stream)) {
     case Dial::kStream:
       stream_ = stream;
       streams_.push_back(stream);
       std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
       welcomed_ = false;
       sent_.clear();
+      {
+        v1::NodeEvent event;
+        *event.mutable_hello() = std::move(hello);
+        stream->ToHead(std::move(event));
+      }
       stream->at_agent = [this, alive = alive_, agent = agents_,
                           stream = stream.get()](const v1::NodeCommand& command) {
         if (!*alive || agents_ != agent) return;
@@ -156,7 +74,7 @@ void FakeAgent::Connect() {
           if (stream_.get() == stream) OnCommand(command);
         });
       };
-      stream->agent_lost = [this, alive = alive_, agent = agents_, stream = stream.get()] {
+      stream->agent_lost = [this, alive = alive_, agent = agents_, stream = stream.get()](const absl::Status&) {
         if (!*alive || agents_ != agent) return;
         WhenAwake([this, stream] {
           if (stream_.get() == stream) Disconnected();
@@ -239,6 +157,7 @@ void FakeAgent::OnCommand(const v1::NodeCommand& command) {
       AgentAfter(absl::Milliseconds(50), [this] {
         if (auto stream = std::exchange(stream_, nullptr)) stream->CloseAgent();
         agent_up_ = false;
+        ended_ = true;
         ++agents_;
       });
       break;

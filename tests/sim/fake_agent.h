@@ -19,35 +19,22 @@
 #include "common/base/event_loop.h"
 #include "common/base/random.h"
 #include "manta/v1/node.pb.h"
-#include "tests/sim/fake_network.h"
-#include "tests/sim/truth.h"
+#include "tests/sim/sim_host.h"
 
 namespace manta::sim {
 
-class FakeAgent {
+class FakeAgent : public SimHost {
  public:
-  enum class Dial { kStream, kRefused, kSilence };
-  struct Hooks {
-    // Tries to reach the head. With kStream the stream is set up at both ends but for the agent's own callbacks.
-    std::function<Dial(FakeAgent&, std::shared_ptr<Stream>*, const v1::NodeHello&)> dial;
-  };
-  FakeAgent(EventLoop& loop, RandomStream& random, Truth& truth, v1::NodeHello hello, Hooks hooks);
-  ~FakeAgent();
-
-  const std::string& name() const { return hello_.node(); }
-  std::shared_ptr<Link> link() { return link_; }
-  bool running() const { return agent_up_ && !frozen_; }
-
-  // ---- What happens to it
-  void Boot();                          // the host is up: the agent starts
-  void KillAgent(absl::Duration down);  // kill -9, started again after `down`
-  void Freeze(absl::Duration time);     // SIGSTOP ... SIGCONT
-  void Reboot(absl::Duration down);     // the whole host
-  void CutCable(absl::Duration time);
-  void CrashOne();                    // one of its workers
-  void Retire() { retired_ = true; }  // does not come back once it has ended
+  using SimHost::SimHost;
+  void CrashOne() override;
 
  private:
+  void OnBoot() override;
+  void OnPowerLoss() override;
+  void OnAgentStart() override;
+  void OnAgentKilled() override { orphaned_at_ = loop_.Now(); }
+  void OnStreamStuck() override;
+
   struct Worker {
     v1::StartActor start;
     int64_t pid = 0;
@@ -68,24 +55,8 @@ class FakeAgent {
   void SetLease(absl::Time until);
   void LeaseCheck();
   void EndAll(bool fenced);
-  // Runs when the agent's process can: at once, when it is thawed, or never if it is gone by then.
-  void WhenAwake(std::function<void()> what);
-  void AgentAfter(absl::Duration delay, std::function<void()> what);
-  void HostAfter(absl::Duration delay, std::function<void()> what);
-
-  EventLoop& loop_;
-  RandomStream& random_;
-  Truth& truth_;
-  v1::NodeHello hello_;
-  const Hooks hooks_;
-  std::shared_ptr<Link> link_ = std::make_shared<Link>();
-  std::shared_ptr<Stream> stream_;
-  std::vector<std::weak_ptr<Stream>> streams_;  // all that may hold messages
   std::map<Key, Worker> workers_;
-  std::vector<std::function<void()>> inbox_;  // while frozen
-  uint64_t boots_ = 0, agents_ = 0;           // generations of the host and of the agent's process
-  bool host_up_ = false, agent_up_ = false, frozen_ = false, welcomed_ = false, shutting_down_ = false,
-       retired_ = false;
+  bool welcomed_ = false, shutting_down_ = false;
   absl::Time lease_until_ = absl::InfinitePast();
   absl::Time last_contact_ = absl::InfinitePast();
   absl::Time orphaned_at_ = absl::InfiniteFuture();  // shims without an agent
@@ -95,7 +66,6 @@ class FakeAgent {
   std::map<uint64_t, absl::Time> sent_;
   absl::Time hello_sent_;
   int64_t next_pid_ = 1000;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace manta::sim

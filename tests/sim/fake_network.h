@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "absl/functional/any_invocable.h"
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "common/base/event_loop.h"
 #include "common/base/random.h"
@@ -29,7 +30,8 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
   std::function<void(const v1::NodeEvent&)> at_head;
   std::function<void(const v1::NodeCommand&)> at_agent;
-  std::function<void()> head_lost, agent_lost;  // the other end was closed, or the stream was given up
+  std::function<void()> head_lost;                      // the other end was closed, or the stream was given up
+  std::function<void(const absl::Status&)> agent_lost;  // ... with what the head said at its end
 
   void ToHead(v1::NodeEvent event) {
     if (agent_open_)
@@ -43,10 +45,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
         if (self->agent_open_ && self->at_agent) self->at_agent(command);
       });
   }
-  void CloseHead() {
+  void CloseHead(absl::Status why) {
     if (!std::exchange(head_open_, false)) return;
-    Deliver(&down_, [self = shared_from_this()] {
-      if (std::exchange(self->agent_open_, false) && self->agent_lost) self->agent_lost();
+    Deliver(&down_, [self = shared_from_this(), why = std::move(why)] {
+      if (std::exchange(self->agent_open_, false) && self->agent_lost) self->agent_lost(why);
     });
   }
   void CloseAgent() {

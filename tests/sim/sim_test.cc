@@ -2,6 +2,7 @@
 //
 //   build/tests/sim_test                         seeds 1 .. MANTA_SIM_SEEDS (default 200), sharded by gtest's variables
 //   build/tests/sim_test --seed 17 --trace       one seed, with all that happens
+//   build/tests/sim_test --real-agents 20        with so many agents of the real logic in each seed
 //
 // MANTA_FAULT builds it broken on purpose (see controller/core/core.h): sim_broken_test.
 #include <chrono>
@@ -23,10 +24,13 @@ uint64_t Env(const char* name, uint64_t otherwise) {
 
 uint64_t g_seed = 0;
 bool g_trace = false;
+int g_real = -1;
 
 // Broken things of one seed, printed with its last events.
 size_t RunSeed(uint64_t seed, const std::string& fault, bool trace, bool print, uint64_t* events) {
-  World world({.seed = seed, .fault = fault, .trace = trace});
+  // A quarter of the seeds has hosts whose agents are the real ones' logic beside the fake ones.
+  const int real = g_real >= 0 ? g_real : seed % 4 == 0 ? 6 : 0;
+  World world({.seed = seed, .real_agents = real, .fault = fault, .trace = trace});
   const auto broken = world.Run();
   if (events != nullptr) *events += world.events();
   if (!broken.empty() && print) {
@@ -75,6 +79,7 @@ int main(int argc, char** argv) {
   ::testing::InitGoogleTest(&argc, argv);
   for (int i = 1; i < argc; ++i) {
     if (std::strcmp(argv[i], "--seed") == 0 && i + 1 < argc) manta::sim::g_seed = std::strtoull(argv[++i], nullptr, 10);
+    if (std::strcmp(argv[i], "--real-agents") == 0 && i + 1 < argc) manta::sim::g_real = std::atoi(argv[++i]);
     if (std::strcmp(argv[i], "--trace") == 0) manta::sim::g_trace = true;
   }
   spdlog::set_level(manta::sim::g_trace ? spdlog::level::info : spdlog::level::off);

@@ -5,6 +5,8 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "tests/sim/fake_agent.h"
+#include "tests/sim/real_agent.h"
 
 namespace manta::sim {
 namespace {
@@ -14,7 +16,7 @@ class StreamPort : public core::AgentPort {
  public:
   explicit StreamPort(std::shared_ptr<Stream> stream) : stream_(std::move(stream)) {}
   void Send(const v1::NodeCommand& command) override { stream_->ToAgent(command); }
-  void Close(const absl::Status&) override { stream_->CloseHead(); }
+  void Close(const absl::Status& status) override { stream_->CloseHead(status); }
 
  private:
   std::shared_ptr<Stream> stream_;
@@ -36,11 +38,12 @@ World::World(WorldOptions options) : options_(std::move(options)), random_(optio
       hello.mutable_gpus(gpu)->set_nvlink_domain(absl::StrCat("rack", i / 4));
     }
     (*hello.mutable_labels())["zone"] = i % 2 == 0 ? "a" : "b";
-    agents_.push_back(std::make_unique<FakeAgent>(
-        *loop_, random_, truth_, hello,
-        FakeAgent::Hooks{[this](FakeAgent& agent, std::shared_ptr<Stream>* stream, const v1::NodeHello& said) {
-          return Dial(agent, stream, said);
-        }}));
+    const SimHost::DialFn dial = [this](SimHost& host, std::shared_ptr<Stream>* stream) { return Dial(host, stream); };
+    if (i < options_.real_agents) {
+      agents_.push_back(std::make_unique<RealAgent>(*loop_, random_, truth_, hello, dial));
+    } else {
+      agents_.push_back(std::make_unique<FakeAgent>(*loop_, random_, truth_, hello, dial));
+    }
   }
 }
 
@@ -87,9 +90,9 @@ void World::CrashHead(absl::Duration down) {
   });
 }
 
-FakeAgent::Dial World::Dial(FakeAgent& agent, std::shared_ptr<Stream>* stream, const v1::NodeHello& hello) {
-  if (agent.link()->cut) return FakeAgent::Dial::kSilence;
-  if (core_ == nullptr) return FakeAgent::Dial::kRefused;
+SimHost::Dial World::Dial(SimHost& agent, std::shared_ptr<Stream>* stream) {
+  if (agent.link()->cut) return SimHost::Dial::kSilence;
+  if (core_ == nullptr) return SimHost::Dial::kRefused;
   *stream = std::make_shared<Stream>(*loop_, random_, agent.link());
   auto session = std::make_shared<uint64_t>(0);
   const uint64_t head = incarnation_;
@@ -98,14 +101,14 @@ FakeAgent::Dial World::Dial(FakeAgent& agent, std::shared_ptr<Stream>* stream, c
     ++events_;
     const auto self = weak.lock();
     if (core_ == nullptr || incarnation_ != head) {
-      if (self != nullptr) self->CloseHead();  // its socket went with the process
+      if (self != nullptr) self->CloseHead(absl::UnavailableError("reset"));  // its socket went with the process
       return;
     }
     if (event.has_hello()) {
       const auto joined = core_->NodeJoined(event.hello(), std::make_shared<StreamPort>(self));
       if (!joined.ok()) {
         Log(absl::StrCat(event.hello().node(), " is refused: ", joined.status().message()));
-        self->CloseHead();
+        self->CloseHead(joined.status());
         return;
       }
       *session = *joined;
@@ -120,10 +123,7 @@ FakeAgent::Dial World::Dial(FakeAgent& agent, std::shared_ptr<Stream>* stream, c
       Verify();
     }
   };
-  v1::NodeEvent event;
-  *event.mutable_hello() = hello;
-  (*stream)->ToHead(std::move(event));
-  return FakeAgent::Dial::kStream;
+  return SimHost::Dial::kStream;
 }
 
 void World::Verify() {
@@ -255,7 +255,7 @@ void World::Remove(Ask& ask) {
 // ---- What happens
 
 void World::Act() {
-  FakeAgent& agent = *agents_[Below(agents_.size())];
+  SimHost& agent = *agents_[Below(agents_.size())];
   switch (Below(calm_ ? 4 : 22)) {
     case 0:
     case 1:
@@ -295,7 +295,7 @@ void World::Act() {
       break;
     }
     case 13: {
-      const absl::Duration down = Between(1, 30);
+      const absl::Duration down = Between(2.5, 30);
       Log(absl::StrCat(agent.name(), " reboots for ", absl::FormatDuration(down)));
       agent.Reboot(down);
       break;

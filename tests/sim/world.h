@@ -15,7 +15,7 @@
 #include "common/base/random.h"
 #include "controller/core/core.h"
 #include "controller/core/memory_journal.h"
-#include "tests/sim/fake_agent.h"
+#include "tests/sim/sim_host.h"
 #include "tests/sim/truth.h"
 
 namespace manta::sim {
@@ -26,7 +26,8 @@ struct WorldOptions {
   uint64_t seed = 1;
   int nodes = 20;
   absl::Duration duration = absl::Seconds(200);
-  std::string fault;  // of CoreOptions
+  int real_agents = 0;  // of the nodes: how many run controller/node's own logic
+  std::string fault;    // of CoreOptions
   bool trace = false;
 };
 
@@ -69,7 +70,7 @@ class World {
   bool Answered(Ask& ask, uint64_t head, int generation) const {
     return ask.head == head && ask.generation == generation;
   }
-  FakeAgent::Dial Dial(FakeAgent& agent, std::shared_ptr<Stream>* stream, const v1::NodeHello& hello);
+  SimHost::Dial Dial(SimHost& host, std::shared_ptr<Stream>* stream);
   uint64_t Below(uint64_t n) { return random_.NextBelow(n); }
   absl::Duration Between(double low, double high) { return absl::Seconds(low + (high - low) * random_.NextUniform()); }
 
@@ -82,7 +83,7 @@ class World {
   std::unique_ptr<core::Core> core_;
   uint64_t incarnation_ = 0;
   absl::Duration commit_slowness_;
-  std::vector<std::unique_ptr<FakeAgent>> agents_;
+  std::vector<std::unique_ptr<SimHost>> agents_;
   std::map<std::string, Ask> asks_;
   int names_ = 0;
   bool calm_ = false;  // nothing goes wrong any more
