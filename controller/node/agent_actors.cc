@@ -49,6 +49,8 @@ void AgentCore::Impl::Start(v1::StartActor start) {
   if (const auto ended = ended_.find(key); ended != ended_.end()) return Tell(ended->second.report);
   if (const auto running = actors_.find(key); running != actors_.end()) return TellState(key, running->second);
   if (ending_) return RetireUnstarted(key, "the node is ending");
+  // Sent before the lease ran out, read after (this agent was stopped, or cut off): its place may be another's by now.
+  if (!legacy() && loop_.Now() >= lease_until_) return RetireUnstarted(key, "this node's lease has run out");
   uint64_t& newest = newest_[key.first];
   if (newest > key.second) {
     return RetireUnstarted(key, absl::StrCat("epoch ", newest, " of it has been here already"));

@@ -244,6 +244,18 @@ TEST_F(AgentCoreTest, AcksExtendTheLeaseFromWhenTheBeatWasSent) {
   EXPECT_FALSE(done_.has_value());
 }
 
+TEST_F(AgentCoreTest, AnOrderThatIsReadAfterTheLeaseIsNotObeyed) {
+  Join();
+  loop_->RunFor(absl::Milliseconds(7900));
+  Start("a-0", 1);
+  EXPECT_EQ(processes_.last, 1u);
+  loop_->RunFor(absl::Milliseconds(200));  // no acknowledgement has come
+  Start("b-0", 1);
+  EXPECT_EQ(processes_.last, 1u);
+  ASSERT_FALSE(uplink_.Reports().empty());
+  EXPECT_THAT(uplink_.Reports().back().start_failed().message(), HasSubstr("lease has run out"));
+}
+
 TEST_F(AgentCoreTest, AHeadThatIsGoneIsWaitedForAndSilenceIsNot) {
   Join();
   Start("train-0", 1);
