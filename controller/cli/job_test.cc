@@ -15,6 +15,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/kill.h"
 #include "common/base/status.h"
 #include "controller/cli/run_dir.h"
 #include "gmock/gmock.h"
@@ -94,7 +95,7 @@ class JobTest : public ::testing::Test {
   void Kill(const std::string& name, int signal = SIGKILL) {
     for (const auto& [other, pid] : Descendants(getpid())) {
       if (other == name) {
-        kill(pid, signal);
+        KillProcess(pid, signal);
         return;
       }
     }
@@ -104,8 +105,8 @@ class JobTest : public ::testing::Test {
   void ExpectNoWorkerLeft() {
     const absl::Time end = absl::Now() + absl::Seconds(12);
     for (pid_t pid : workers_) {
-      while (kill(pid, 0) == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(50));
-      EXPECT_NE(kill(pid, 0), 0) << "worker " << pid << " is left";
+      while (KillProcess(pid, 0) && absl::Now() < end) absl::SleepFor(absl::Milliseconds(50));
+      EXPECT_FALSE(KillProcess(pid, 0)) << "worker " << pid << " is left";
     }
   }
 
@@ -164,7 +165,7 @@ TEST_F(JobTest, AKilledNodeAgentIsNamed) {
     for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", getpid(), "/task"), error)) {
       std::ifstream children(task.path() / "children");
       for (pid_t child; children >> child;) {
-        if (fs::read_symlink(absl::StrCat("/proc/", child, "/exe"), error).filename() == "manta-node") kill(child, SIGKILL);
+        if (fs::read_symlink(absl::StrCat("/proc/", child, "/exe"), error).filename() == "manta-node") KillProcess(child, SIGKILL);
       }
     }
   });

@@ -10,6 +10,7 @@
 #include <random>
 
 #include "absl/strings/numbers.h"
+#include "common/base/kill.h"
 #include "controller/journal/power_loss_vfs.h"
 #include "controller/journal/sqlite_journal.h"
 #include "controller/journal/test_folder.h"
@@ -91,7 +92,7 @@ TEST(JournalCrash, NothingAcknowledgedIsLostToAKill) {
     const int patience = static_cast<int>(random() % 200);
     for (int n = 0, i = 0; n < patience && read(acks[0], &i, sizeof(i)) == sizeof(i); ++n) acknowledged = i;
     usleep(static_cast<unsigned>(random() % 3000));
-    kill(child, SIGKILL);
+    KillProcess(child, SIGKILL);
     int status = 0;
     ASSERT_EQ(waitpid(child, &status, 0), child);
     ASSERT_TRUE(WIFSIGNALED(status)) << "exit code " << WEXITSTATUS(status);

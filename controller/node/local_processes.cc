@@ -12,6 +12,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "common/base/kill.h"
 #include "common/base/process_info.h"
 #include "controller/node/launcher.h"
 #include "controller/node/packet_socket.h"
@@ -181,9 +182,9 @@ void LocalProcesses::Vanish(ShimId id) {
   if (launcher_ >= 0) ReadLauncher();
   bool alive = false;
   for (const int64_t worker : shim.workers) {
-    if (shim.waits == 0) kill(static_cast<pid_t>(-worker), SIGKILL);  // what it had started
+    if (shim.waits == 0) KillGroup(worker, SIGKILL);  // what it had started
     waitpid(static_cast<pid_t>(worker), nullptr, WNOHANG);            // where this process has become its parent
-    alive |= kill(static_cast<pid_t>(worker), 0) == 0;
+    alive |= KillProcess(worker, 0);
   }
   const bool unknown = shim.why.empty() && !shim.workers.empty() && shim.waits < 20;  // the launcher will say
   if ((alive || unknown) && ++shim.waits < kVanishSteps) {

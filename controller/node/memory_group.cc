@@ -16,6 +16,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/kill.h"
 
 namespace manta::node {
 namespace {
@@ -172,7 +173,7 @@ MemoryGroup::~MemoryGroup() {
   for (int i = 0; i < 50 && !path_.empty() && rmdir(path_.c_str()) != 0 && errno == EBUSY; ++i) {
     if (!v2_ || !Write(path_ + "/cgroup.kill", "1")) {
       std::ifstream procs(path_ + "/cgroup.procs");
-      for (pid_t pid; procs >> pid;) kill(pid, SIGKILL);
+      for (pid_t pid; procs >> pid;) KillProcess(pid, SIGKILL);
     }
     usleep(2000);
   }

@@ -21,6 +21,7 @@
 #include "common/actor/shim_link.h"
 #include "common/actor/zygote.h"
 #include "common/base/file.h"
+#include "common/base/kill.h"
 #include "controller/node/launcher.h"
 #include "controller/node/local_processes.h"
 #include "controller/node/memory_group.h"
@@ -43,7 +44,7 @@ class ShimTest : public ::testing::Test {
   }
   void TearDown() override {
     processes_.reset();  // grace is over soon, or was never meant to be
-    for (const auto& [name, pid] : pids_) kill(static_cast<pid_t>(pid), SIGKILL);
+    for (const auto& [name, pid] : pids_) KillProcess(pid, SIGKILL);
     Await([&] { return ShimNames((dir_ / "state").string()).empty(); }, absl::Seconds(3));
     std::error_code ignored;
     if (!HasFailure()) std::filesystem::remove_all(dir_, ignored);
@@ -197,7 +198,7 @@ TEST_F(ShimTest, AnAgentThatIsRestartedTakesItsWorkersOver) {
   EXPECT_EQ(recovered->exits[0].exited().exit_code(), 6);
   RemoveExit(state_->path(), "b-0", 1);
   EXPECT_TRUE(ReadExits(state_->path()).empty());
-  kill(static_cast<pid_t>(pids_["a-0"]), SIGKILL);
+  KillProcess(pids_["a-0"], SIGKILL);
   ASSERT_TRUE(Await([&] { return exits_.count("a-0") > 0; }));
   EXPECT_EQ(exits_["a-0"].exit_signal(), SIGKILL);
 }
@@ -281,7 +282,7 @@ TEST_F(ShimTest, AKilledLauncherIsReplaced) {
   ASSERT_TRUE(Await([&] { return ready_.size() == 1; }));
   const int64_t launcher = ParentOf(ParentOf(pids_["a-0"]));
   ASSERT_EQ(ReadFile(absl::StrCat("/proc/", launcher, "/comm")).value(), "manta-launcher\n");
-  kill(static_cast<pid_t>(launcher), SIGKILL);
+  KillProcess(launcher, SIGKILL);
   loop_.RunFor(absl::Milliseconds(300));
   EXPECT_TRUE(Runs(pids_["a-0"]));
   Start(NewShim("a-1.1"), "a-1", {"wait"});
@@ -317,7 +318,7 @@ TEST_F(ShimTest, ForkedWorkersAreLikeExecutedOnes) {
   EXPECT_EQ(exits_["a-7"].last_lines(0), "a-7 says hello");
   EXPECT_THAT(Log("a-7"), HasSubstr("a-7 says hello"));
   EXPECT_THAT(Log("a-8"), ::testing::Not(HasSubstr("started cold")));
-  kill(static_cast<pid_t>(pids_["a-8"]), SIGKILL);
+  KillProcess(pids_["a-8"], SIGKILL);
   ASSERT_TRUE(Await([&] { return exits_.count("a-8") > 0; }));
   EXPECT_EQ(exits_["a-8"].exit_signal(), SIGKILL);
 
@@ -328,7 +329,7 @@ TEST_F(ShimTest, ForkedWorkersAreLikeExecutedOnes) {
     if (distinct.count(pid) == 0) zygote = pid;
   }
   ASSERT_GT(zygote, 0);
-  kill(static_cast<pid_t>(zygote), SIGKILL);
+  KillProcess(zygote, SIGKILL);
   Start(shim, "b-0", {"wait"}, /*prefork=*/true);
   ASSERT_TRUE(Await([&] { return ready_.count("b-0") > 0; }));
   EXPECT_TRUE(Runs(pids_["a-9"]));

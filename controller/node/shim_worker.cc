@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
+#include "common/base/kill.h"
 #include "common/base/process_info.h"
 #include "controller/node/state_dir.h"
 #include "google/protobuf/util/json_util.h"
@@ -201,7 +202,7 @@ void ShimWorker::Fence(const std::string& why) {
     end_at_once_ = absl::ZeroDuration();
     return;
   }
-  kill(-pid(), SIGKILL);
+  KillGroup(pid(), SIGKILL);
   process_->Signal(SIGKILL);
 }
 
@@ -216,7 +217,7 @@ void ShimWorker::Ended() {
   if (!exit.has_value()) return;
   host_.loop->Unwatch(process_->pidfd());
   host_.loop->Cancel(kill_timer_);
-  kill(-pid(), SIGKILL);  // what it has left running
+  KillGroup(pid(), SIGKILL);  // what it has left running
   Copy(err_);
   Copy(out_);
   while (ReadReport() == Received::kMessage) continue;  // what it said last

@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/kill.h"
 
 namespace manta::node {
 
@@ -22,7 +23,7 @@ void EndStrayChildren(const std::function<bool(pid_t)>& known, absl::Duration li
     bool any = false;
     for (pid_t pid; children >> pid;) {
       if (known(pid) || waitpid(pid, nullptr, WNOHANG) == pid) continue;
-      kill(pid, SIGKILL);
+      KillProcess(pid, SIGKILL);
       any = true;
     }
     if (!any || absl::Now() >= give_up) return;

@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
+#include "common/base/kill.h"
 #include "common/comm/weight_client.h"
 #include "common/comm/weight_source.h"
 #include "common/rpc/channel.h"
@@ -121,7 +122,7 @@ class HolderProcess {
     const absl::Time until = absl::Now() + absl::Seconds(20);
     int status = 0;
     while (pid_ > 0 && waitpid(pid_, &status, WNOHANG) == 0) {
-      if (absl::Now() > until) kill(pid_, SIGKILL);
+      if (absl::Now() > until) KillProcess(pid_, SIGKILL);
       absl::SleepFor(absl::Milliseconds(10));
     }
     fclose(answers_);
@@ -131,7 +132,7 @@ class HolderProcess {
     fflush(commands_);
     return Answer();
   }
-  void Signal(int signal) { kill(pid_, signal); }
+  void Signal(int signal) { KillProcess(pid_, signal); }
   const std::string& address() const { return address_; }
 
  private:

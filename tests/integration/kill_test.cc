@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/kill.h"
 #include "gtest/gtest.h"
 #include "tests/integration/manta_run.h"
 
@@ -32,7 +33,7 @@ class KillTest : public ::testing::Test {
     pid_ = victim.empty() ? run_.process().pid() : run_.PidOf(victim);
     ASSERT_GT(pid_, 0);
     const absl::Time start = absl::Now();
-    ASSERT_EQ(kill(pid_, signal), 0);
+    ASSERT_TRUE(KillProcess(pid_, signal));
     exit_ = run_.Wait(absl::Seconds(20));
     const absl::Duration ended = absl::Now() - start;
     while (!run_.Alive().empty() && absl::Now() - start < kLimit) absl::SleepFor(absl::Milliseconds(5));

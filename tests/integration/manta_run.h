@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/file.h"
+#include "common/base/kill.h"
 #include "common/metrics/run_logger.h"
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
@@ -74,7 +75,7 @@ class MantaRun {
     for (int i = 0; i < 20; ++i) {
       const auto alive = Alive();
       if (alive.empty()) break;
-      for (const FoundProcess& process : alive) kill(process.pid, SIGKILL);
+      for (const FoundProcess& process : alive) KillProcess(process.pid, SIGKILL);
       process_->TryWait();
     }
     process_->WaitFor(absl::Seconds(5));

@@ -1,5 +1,6 @@
 // A run that was killed and started again gives, bit for bit, what an uninterrupted one gives.
 #include "absl/strings/match.h"
+#include "common/base/kill.h"
 #include "gtest/gtest.h"
 #include "tests/integration/manta_run.h"
 
@@ -36,8 +37,10 @@ void ExpectResumeIsExact(const std::string& config, std::vector<std::string> ove
   }
   {
     MantaRun run(config, overrides, work / "killed");
+    ASSERT_TRUE(run.WaitStep(1)) << run.Output();
+    const int pid = run.PidOf("--actor-id train-1 ");
     ASSERT_TRUE(run.WaitStep(kSavePeriod + 1)) << run.Output();
-    kill(run.PidOf("--actor-id train-1 "), SIGKILL);
+    KillProcess(pid, SIGKILL);  // a run that has ended meanwhile is as good: see below
     run.Wait();
   }
   // The run may have come further than the kill meant it to.

@@ -22,6 +22,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "common/base/file.h"
+#include "common/base/kill.h"
 #include "common/base/task.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
@@ -72,7 +73,7 @@ class RuntimeJob {
 
   ~RuntimeJob() {
     for (int i = 0; i < 20; ++i) {
-      for (const FoundProcess& process : Alive()) kill(process.pid, SIGKILL);
+      for (const FoundProcess& process : Alive()) KillProcess(process.pid, SIGKILL);
       controller_->TryWait();
       node_->TryWait();
     }

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 
 #include "absl/strings/match.h"
+#include "common/base/kill.h"
 #include "common/base/status.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -50,7 +51,7 @@ TEST(Runtime, AKilledWorkerIsToldInMilliseconds) {
     ASSERT_TRUE(job.WaitReady());
     const int pid = job.PidOf("train-1");
     const absl::Time killed = absl::Now();
-    ASSERT_EQ(kill(pid, SIGKILL), 0);
+    ASSERT_TRUE(KillProcess(pid, SIGKILL));
     const auto ended = job.WaitEnded();
     const double ms = absl::ToDoubleMilliseconds(absl::Now() - killed);
     best = std::min(best, ms);
@@ -86,7 +87,7 @@ TEST(Runtime, AKilledShimTakesItsWorkerAndIsTold) {
   ASSERT_TRUE(job.WaitReady());
   const int shim = job.ShimOf("gen-0");
   ASSERT_GT(shim, 0);
-  ASSERT_EQ(kill(shim, SIGKILL), 0);
+  ASSERT_TRUE(KillProcess(shim, SIGKILL));
   const auto ended = job.WaitEnded();
   ASSERT_TRUE(ended.has_value());
   EXPECT_THAT(std::string(ended->message()), HasSubstr("gen-0 (pid "));
@@ -157,7 +158,7 @@ TEST(Runtime, AStoppedWorkerIsMissedByItsBeats) {
   RuntimeJob job(kTwoGroups, {"--actor-timeout", "2.5"});
   ASSERT_TRUE(job.WaitReady());
   const int pid = job.PidOf("gen-0");
-  ASSERT_EQ(kill(pid, SIGSTOP), 0);
+  ASSERT_TRUE(KillProcess(pid, SIGSTOP));
   const absl::Time stopped = absl::Now();
   const auto ended = job.WaitEnded();
   ASSERT_TRUE(ended.has_value());
