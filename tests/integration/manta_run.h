@@ -100,10 +100,12 @@ class MantaRun {
     return false;
   }
 
-  // The one process whose command has `part`; -1 where none has. "manta" itself is process().
+  // The one process whose command has `part`; -1 where none has. "manta" itself is process(). A worker is found by
+  // "--actor-id train-0 " whether that is among its arguments or in its environment.
   int PidOf(const std::string& part) const {
     for (const FoundProcess& process : Alive()) {
-      if (absl::StrContains(process.command, part)) return process.pid;
+      const bool is_actor = !process.actor.empty() && part == absl::StrCat("--actor-id ", process.actor, " ");
+      if (absl::StrContains(process.command, part) || is_actor) return process.pid;
     }
     return -1;
   }

@@ -19,6 +19,7 @@ constexpr char kMarkVariable[] = "MANTA_TEST_MARK";
 struct FoundProcess {
   int pid;
   std::string command;  // argv, separated by blanks
+  std::string actor;    // MANTA_ACTOR_ID: of a worker, and of what it has started
 };
 
 // Every process with kMarkVariable=mark that runs; a zombie has ended.
@@ -35,7 +36,10 @@ inline std::vector<FoundProcess> MarkedProcesses(const std::string& mark) {
     if (paren == std::string::npos || paren + 2 >= stat.size() || stat[paren + 2] == 'Z') continue;
     std::string command = ReadFile(absl::StrCat("/proc/", pid, "/cmdline")).value_or("");
     for (char& c : command) c = c == '\0' ? ' ' : c;
-    found.push_back({pid, command});
+    // Variables end in zeros; the first has none before it.
+    const std::string before = std::string(1, '\0') + environment;
+    const size_t actor = before.find(std::string("\0MANTA_ACTOR_ID=", 16));
+    found.push_back({pid, command, actor == std::string::npos ? "" : before.c_str() + actor + 16});
   }
   closedir(proc);
   return found;
