@@ -204,11 +204,28 @@ class Shim {
     auto made = std::make_unique<ShimWorker>(std::move(host), start);
     absl::Status status = made->Prepare();
     ShimWorker& worker = *workers_.emplace(id, std::move(made)).first->second;
+    if (status.ok()) RecordStart(start);
     if (status.ok() && start.prefork() && UseZygote(start) && zygote_->Fork(worker.Request(), worker.descriptors())) {
       return;  // there will be a process
     }
     if (status.ok()) status = worker.Execute();
     if (!status.ok()) NotStarted(id, status);
+  }
+
+  // What is true if this process is killed while there is no agent to see it, written beforehand: the next agent reads
+  // it where no living shim has the actor. Its end replaces it.
+  void RecordStart(const v1::StartActor& start) {
+    if (config_.state_dir.empty()) return;
+    v1::ActorReport report;
+    report.set_actor_id(start.actor_id());
+    report.set_epoch(start.epoch());
+    v1::ActorExited* exited = report.mutable_exited();
+    exited->set_actor_id(start.actor_id());
+    exited->set_epoch(start.epoch());
+    exited->set_exit_code(-1);
+    exited->set_exit_signal(SIGKILL);
+    exited->add_last_lines("manta-shim: killed while no node agent ran, and the worker with it");
+    WriteExit(config_.state_dir, report);
   }
 
   void NotStarted(const Key& id, const absl::Status& status) {

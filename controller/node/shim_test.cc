@@ -194,13 +194,31 @@ TEST_F(ShimTest, AnAgentThatIsRestartedTakesItsWorkersOver) {
   EXPECT_EQ(snapshot.pid(), pids_["a-0"]);
   EXPECT_EQ(snapshot.snapshot().ready().address(), "of a-0");
   EXPECT_GT(snapshot.snapshot().started_unix_ms(), 0);
-  ASSERT_EQ(recovered->exits.size(), 1u);
-  EXPECT_EQ(recovered->exits[0].exited().exit_code(), 6);
+  ASSERT_EQ(recovered->exits.size(), 2u);  // that of a-0 is for the case that its shim is killed
+  EXPECT_EQ(recovered->exits[0].actor_id(), "a-0");
+  EXPECT_EQ(recovered->exits[1].exited().exit_code(), 6);
   RemoveExit(state_->path(), "b-0", 1);
-  EXPECT_TRUE(ReadExits(state_->path()).empty());
+  EXPECT_EQ(ReadExits(state_->path()).size(), 1u);
   KillProcess(pids_["a-0"], SIGKILL);
   ASSERT_TRUE(Await([&] { return exits_.count("a-0") > 0; }));
   EXPECT_EQ(exits_["a-0"].exit_signal(), SIGKILL);
+}
+
+TEST_F(ShimTest, AShimThatIsKilledWithoutAnAgentIsToldToTheNext) {
+  Start(NewShim("a-0.1"), "a-0", {"wait"});
+  ASSERT_TRUE(Await([&] { return ready_.size() == 1; }));
+  const int64_t shim = ParentOf(pids_["a-0"]);
+  processes_.reset();
+  ASSERT_TRUE(KillProcess(shim, SIGKILL));
+  ASSERT_TRUE(Await([&] { return !Runs(pids_["a-0"]); }));
+  NewAgent();
+  std::optional<Recovered> recovered;
+  processes_->Recover([&](Recovered r) { recovered = std::move(r); });
+  ASSERT_TRUE(Await([&] { return recovered.has_value(); }));
+  EXPECT_TRUE(recovered->shims.empty());
+  ASSERT_EQ(recovered->exits.size(), 1u);
+  EXPECT_EQ(recovered->exits[0].actor_id(), "a-0");
+  EXPECT_EQ(recovered->exits[0].exited().exit_signal(), SIGKILL);
 }
 
 TEST_F(ShimTest, WithoutAnAgentWorkersEndWithinTheGrace) {
@@ -256,8 +274,7 @@ TEST_F(ShimTest, ALeaseEndsWithoutAnAgentToo) {
   loop_.RunFor(absl::Milliseconds(50));
   processes_.reset();
   EXPECT_TRUE(Await([&] { return !Runs(pids_["a-0"]); }, absl::Seconds(2)));
-  ASSERT_TRUE(Await([&] { return !ReadExits(state_->path()).empty(); }));
-  EXPECT_TRUE(ReadExits(state_->path())[0].exited().fenced());
+  EXPECT_TRUE(Await([&] { return ReadExits(state_->path()).at(0).exited().fenced(); }));
 }
 
 TEST_F(ShimTest, AKilledShimTakesItsWorkersAndTheirs) {
