@@ -1,13 +1,10 @@
 // manta-gen: the process of one generator. See common/actor/worker.h for its flags and its end.
-#include <malloc.h>
-
 #include "common/actor/worker.h"
+#include "common/base/allocation.h"
 #include "worker_gen/service/generator_service.h"
 
 int main(int argc, char** argv) {
-  // A step's arrays are as large as the last one's: freed memory is kept, not given back page by page and faulted in again.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  manta::KeepFreedMemory();
   auto worker = manta::actor::Worker::Create(argc, argv);
   if (!worker.ok()) return manta::actor::Fail(worker.status());
   manta::gen::GeneratorService service(&(*worker)->AddLane("control", /*num_threads=*/1, /*capacity=*/64),

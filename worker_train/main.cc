@@ -1,17 +1,14 @@
 // manta-train: one rank of a trainer.
-#include <malloc.h>
-
 #include "absl/strings/str_cat.h"
 #include "common/actor/worker.h"
+#include "common/base/allocation.h"
 #include "common/comm/weight_source.h"
 #include "worker_train/service.h"
 
 int main(int argc, char** argv) {
   auto worker = manta::actor::Worker::Create(argc, argv);
   if (!worker.ok()) return manta::actor::Fail(worker.status());
-  // Every step allocates the same large arrays: keep them, rather than have the system clear their pages each time.
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  manta::KeepFreedMemory();
   manta::comm::WeightStoreOptions store_options;
   store_options.rank = (*worker)->rank();
   manta::comm::WeightStore store(store_options);

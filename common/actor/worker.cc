@@ -1,13 +1,12 @@
 #include "common/actor/worker.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <thread>
 
@@ -19,6 +18,7 @@
 #include "common/actor/zygote.h"
 #include "common/base/check.h"
 #include "common/base/process_info.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/base/task.h"
 #include "common/rpc/call.h"
@@ -59,7 +59,6 @@ class Worker::Impl {
                      },
                  .peer_lost = [this](const v1::PeerLostRequest& request) { LostPeer(request); }}) {}
   ~Impl() {
-    if (signal_fd >= 0) close(signal_fd);
     if (parent_fd >= 0) close(parent_fd);
   }
 
@@ -163,16 +162,8 @@ class Worker::Impl {
   }
 
   void WatchSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    signal_fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    MANTA_CHECK(signal_fd >= 0) << "signalfd: errno " << errno;
-    loop.WatchReadable(signal_fd, [this] {
-      signalfd_siginfo info;
-      if (read(signal_fd, &info, sizeof(info)) != sizeof(info)) return;
-      BeginStop(info.ssi_signo == SIGTERM ? "SIGTERM" : "SIGINT", kSignalGrace, 0);
+    signals.emplace(loop, std::initializer_list<int>{SIGTERM, SIGINT}, [this](int number) {
+      BeginStop(number == SIGTERM ? "SIGTERM" : "SIGINT", kSignalGrace, 0);
     });
   }
 
@@ -265,18 +256,15 @@ class Worker::Impl {
   bool stopping = false;
   int exit_code = 0;
   absl::Time deadline = absl::InfinitePast();
-  int signal_fd = -1, parent_fd = -1;
+  std::optional<SignalWatch> signals;
+  int parent_fd = -1;
 };
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   std::vector<std::string> args(argv + 1, argv + argc);
   if (auto forked = MaybeServeAsZygote()) args.assign(forked->begin() + 1, forked->end());
   // Before any thread is there, so that every one inherits the mask.
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  BlockSignals({SIGTERM, SIGINT});
   signal(SIGPIPE, SIG_IGN);
   InstallStackHandler();
   auto logger = std::make_shared<spdlog::logger>("worker", std::make_shared<spdlog::sinks::stderr_sink_mt>());

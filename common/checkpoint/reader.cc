@@ -19,15 +19,15 @@ namespace manta::checkpoint {
 
 absl::StatusOr<std::unique_ptr<MappedFile>> MappedFile::Open(const std::filesystem::path& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return ErrnoError("cannot open", path, errno);
+  if (fd < 0) return ErrnoError("open", path, errno);
   absl::Cleanup close_fd = [fd] { close(fd); };
   struct stat info;
-  if (fstat(fd, &info) != 0) return ErrnoError("cannot stat", path, errno);
+  if (fstat(fd, &info) != 0) return ErrnoError("stat", path, errno);
   if (!S_ISREG(info.st_mode)) return UserError(StrCat(path.string(), ": not a regular file"));
   const size_t size = static_cast<size_t>(info.st_size);
   if (size == 0) return std::unique_ptr<MappedFile>(new MappedFile(nullptr, 0));
   void* data = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, fd, 0);
-  if (data == MAP_FAILED) return ErrnoError("cannot map", path, errno);
+  if (data == MAP_FAILED) return ErrnoError("map", path, errno);
   return std::unique_ptr<MappedFile>(new MappedFile(static_cast<const char*>(data), size));
 }
 

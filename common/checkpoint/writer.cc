@@ -26,7 +26,7 @@ absl::Status WriteAll(int fd, std::string_view bytes, const std::filesystem::pat
   while (!bytes.empty()) {
     const ssize_t n = write(fd, bytes.data(), std::min(bytes.size(), kWriteChunk));
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return ErrnoError("cannot write", path, errno);
+    if (n < 0) return ErrnoError("write", path, errno);
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
@@ -58,7 +58,7 @@ absl::Status RemoveStale(const std::filesystem::path& folder, const std::set<std
     if (weights && !keep.contains(name)) stale.push_back(entry.path());
   }
   for (const auto& path : stale) {
-    if (!std::filesystem::remove(path, error) && error) return ErrnoError("cannot remove", path, error.value());
+    if (!std::filesystem::remove(path, error) && error) return ErrnoError("remove", path, error.value());
   }
   return absl::OkStatus();
 }
@@ -80,7 +80,7 @@ absl::Status WriteSafetensors(const std::filesystem::path& path, absl::Span<cons
 
   const std::filesystem::path temporary = StrCat(path.string(), ".tmp.", getpid());
   const int fd = open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) return ErrnoError("cannot create", temporary, errno);
+  if (fd < 0) return ErrnoError("create", temporary, errno);
   bool open_fd = true, renamed = false;
   absl::Cleanup clean = [&] {
     if (open_fd) close(fd);
@@ -90,10 +90,10 @@ absl::Status WriteSafetensors(const std::filesystem::path& path, absl::Span<cons
   for (const TensorSource& t : tensors) {
     MANTA_RETURN_IF_ERROR(Annotate(WriteAll(fd, t.bytes, temporary), StrCat("tensor \"", t.name, "\"")));
   }
-  if (fsync(fd) != 0) return ErrnoError("cannot fsync", temporary, errno);
+  if (fsync(fd) != 0) return ErrnoError("fsync", temporary, errno);
   open_fd = false;
-  if (close(fd) != 0) return ErrnoError("cannot close", temporary, errno);
-  if (rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("cannot rename to", path, errno);
+  if (close(fd) != 0) return ErrnoError("close", temporary, errno);
+  if (rename(temporary.c_str(), path.c_str()) != 0) return ErrnoError("rename to", path, errno);
   renamed = true;
   return SyncDirectory(path.parent_path().empty() ? "." : path.parent_path());
 }

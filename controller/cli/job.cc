@@ -1,12 +1,12 @@
 #include "controller/cli/job.h"
 
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
 #include "common/rpc/token.h"
@@ -27,20 +27,9 @@ Job::Job(JobOptions options) : options_(std::move(options)) {}
 Job::~Job() = default;
 
 absl::Status Job::Run() {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGINT);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGHUP);
-  const int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-  loop_.WatchReadable(signals, [this, signals] {
-    signalfd_siginfo info;
-    while (read(signals, &info, sizeof(info)) > 0) OnSignal();
-  });
+  const SignalWatch signals(loop_, {SIGINT, SIGTERM, SIGHUP}, [this](int) { OnSignal(); });
   absl::Status status = RunToCompletion(loop_, Drive());
   view_.Clear();
-  loop_.Unwatch(signals);
-  close(signals);
   controller_.reset();
   node_.reset();
   return status;

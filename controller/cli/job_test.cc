@@ -1,7 +1,6 @@
 // Job with real processes: the runtime's test controller (tests/integration) in the place of manta-controller.
 #include "controller/cli/job.h"
 
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -16,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/kill.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "controller/cli/run_dir.h"
 #include "gmock/gmock.h"
@@ -45,10 +45,7 @@ std::multimap<std::string, pid_t> Descendants(pid_t pid) {
 class JobTest : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    sigset_t set;  // as manta's main does, before any thread
-    sigemptyset(&set);
-    for (int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
-    pthread_sigmask(SIG_BLOCK, &set, nullptr);
+    BlockSignals({SIGINT, SIGTERM, SIGHUP});  // as manta's main does, before any thread
   }
   void SetUp() override {
     const char* build = std::getenv("MANTA_BUILD_DIR");

@@ -1,5 +1,4 @@
 // manta: the command line.
-#include <pthread.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -7,6 +6,7 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/generate_command.h"
@@ -132,11 +132,8 @@ int Main(int argc, char** argv) {
   eval.must_be_eval = true;
 
   // Before any thread (gRPC's) is there: signals are taken by the command's own loop.
-  sigset_t set;
-  sigemptyset(&set);
-  for (int number : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, number);
   const bool runs = (*run_command && !run.check_only && !run.print_config) || *eval_command || *generate_command;
-  if (runs) pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  if (runs) BlockSignals({SIGINT, SIGTERM, SIGHUP});
   signal(SIGPIPE, SIG_IGN);
 
   if (*run_command) return Run(run);

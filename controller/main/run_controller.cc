@@ -1,15 +1,14 @@
 #include "controller/main/run_controller.h"
 
-#include <pthread.h>
 #include <signal.h>
-#include <sys/signalfd.h>
-#include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/process_info.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/server.h"
 #include "common/rpc/token.h"
@@ -97,15 +96,8 @@ class Controller {
   }
 
   void WatchSignals() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGTERM);
-    sigaddset(&set, SIGINT);
-    const int fd = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    loop_.WatchReadable(fd, [this, fd] {
-      signalfd_siginfo info;
-      if (read(fd, &info, sizeof(info)) <= 0) return;
-      Stop(absl::CancelledError(info.ssi_signo == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)"));
+    signals_.emplace(loop_, std::initializer_list<int>{SIGTERM, SIGINT}, [this](int number) {
+      Stop(absl::CancelledError(number == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)"));
     });
   }
 
@@ -135,16 +127,13 @@ class Controller {
   CancelSource stop_;
   OneShot<absl::StatusOr<RunOutcome>> returned_;
   std::unique_ptr<rpc::Server> server_;
+  std::optional<SignalWatch> signals_;
 };
 
 }  // namespace
 
 absl::Status RunController(ControllerOptions options, Algorithm algorithm) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
-  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  BlockSignals({SIGTERM, SIGINT});
   signal(SIGPIPE, SIG_IGN);
   MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(options.token_file));
   // Never destroyed: an algorithm that did not return in time still has frames that refer to it, and so have gRPC's

@@ -6,8 +6,6 @@
 // Runs the prompts together, `rounds` times after one round to warm up, ignoring end-of-sequence tokens, and prints
 // each round's tokens per second; with --json one object that also holds the tokens. The prefix cache is off, so every
 // round does the same work.
-#include <malloc.h>
-
 #include <cstdio>
 #include <memory>
 #include <vector>
@@ -15,6 +13,7 @@
 #include "CLI/CLI.hpp"
 #include "absl/synchronization/blocking_counter.h"
 #include "absl/time/clock.h"
+#include "common/base/allocation.h"
 #include "common/base/file.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
@@ -114,8 +113,7 @@ absl::Status Run(const Options& options) {
 }  // namespace manta::gen
 
 int main(int argc, char** argv) {
-  mallopt(M_MMAP_THRESHOLD, 1 << 30);  // as manta-gen does
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  manta::KeepFreedMemory();  // as manta-gen does
   manta::gen::Options options;
   CLI::App app("Tokens per second of the generator's engine on the CPU");
   app.add_option("--model", options.model, "folder with config.json and safetensors")->required();

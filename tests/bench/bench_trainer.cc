@@ -14,6 +14,7 @@
 
 #include "CLI/CLI.hpp"
 #include "common/base/file.h"
+#include "common/base/packed.h"
 #include "common/base/random.h"
 #include "common/base/status.h"
 #include "worker_train/engine/engine.h"
@@ -27,28 +28,22 @@ struct Arguments {
   int sequences = 512, length = 12, prompt = 6, group = 1, distinct = 0, steps = 20, microbatches = 1;
 };
 
-template <typename T>
-void Append(std::string& bytes, T value) {
-  bytes.append(reinterpret_cast<const char*>(&value), sizeof(T));
-}
-
 v1::PackedBatch MakeBatch(const Arguments& a, int64_t vocabulary) {
   RandomStream random(1);
   v1::PackedBatch batch;
   for (int i = 0; i < a.sequences; ++i) {
-    Append<int32_t>(*batch.mutable_lengths(), a.length);
-    Append<float>(*batch.mutable_sample_mask(), 1);
+    AppendPacked<int32_t>(batch.mutable_lengths(), a.length);
+    AppendPacked<float>(batch.mutable_sample_mask(), 1);
     const auto advantage = static_cast<float>(random.NextNormal());
     const int member = i % a.group, response = a.distinct > 0 ? member % a.distinct : member;
     for (int t = 0; t < a.length; ++t) {
       const int source = i / a.group * a.group + (t < a.prompt ? 0 : response);  // the sequence that the token is of
       RandomStream token(/*seed=*/2, static_cast<uint64_t>(source), static_cast<uint64_t>(t));
-      Append<int32_t>(*batch.mutable_tokens(),
-                      static_cast<int32_t>(token.NextBelow(static_cast<uint64_t>(vocabulary))));
-      Append<float>(*batch.mutable_token_mask(), t < a.prompt ? 0.0f : 1.0f);
-      Append<float>(*batch.mutable_advantages(), advantage);
-      Append<float>(*batch.mutable_prev_logprobs(), -5.5f);
-      Append<float>(*batch.mutable_generation_logprobs(), -5.5f);
+      AppendPacked(batch.mutable_tokens(), static_cast<int32_t>(token.NextBelow(static_cast<uint64_t>(vocabulary))));
+      AppendPacked(batch.mutable_token_mask(), t < a.prompt ? 0.0f : 1.0f);
+      AppendPacked(batch.mutable_advantages(), advantage);
+      AppendPacked(batch.mutable_prev_logprobs(), -5.5f);
+      AppendPacked(batch.mutable_generation_logprobs(), -5.5f);
     }
   }
   const int each = (a.sequences + a.microbatches - 1) / a.microbatches;

@@ -3,7 +3,6 @@
 // the ones that are left. Deadlines everywhere; the destructor kills what is left.
 #pragma once
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -17,7 +16,6 @@
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
@@ -30,13 +28,9 @@
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
 #include "manta/v1/controller.grpc.pb.h"
+#include "tests/integration/marked_processes.h"
 
 namespace manta::testing {
-
-struct FoundProcess {
-  int pid;
-  std::string command;  // argv, separated by blanks
-};
 
 class RuntimeJob {
  public:
@@ -134,25 +128,7 @@ class RuntimeJob {
   }
 
   // Every process of this job that runs (a zombie has ended).
-  std::vector<FoundProcess> Alive() const {
-    std::vector<FoundProcess> found;
-    DIR* proc = opendir("/proc");
-    while (const dirent* entry = readdir(proc)) {
-      int pid;
-      if (!absl::SimpleAtoi(entry->d_name, &pid) || pid == getpid()) continue;
-      const std::string environment = ReadFile(absl::StrCat("/proc/", pid, "/environ")).value_or("");
-      if (environment.find(absl::StrCat("MANTA_TEST_MARK=", mark_, std::string(1, '\0'))) == std::string::npos)
-        continue;
-      const std::string stat = ReadFile(absl::StrCat("/proc/", pid, "/stat")).value_or("");
-      const size_t paren = stat.rfind(')');
-      if (paren == std::string::npos || paren + 2 >= stat.size() || stat[paren + 2] == 'Z') continue;
-      std::string command = ReadFile(absl::StrCat("/proc/", pid, "/cmdline")).value_or("");
-      for (char& c : command) c = c == '\0' ? ' ' : c;
-      found.push_back({pid, command});
-    }
-    closedir(proc);
-    return found;
-  }
+  std::vector<FoundProcess> Alive() const { return MarkedProcesses(mark_); }
   // Waits until nothing of the job runs; how long that took, or what is left.
   absl::StatusOr<absl::Duration> WaitAllGone(absl::Duration timeout) {
     const absl::Time start = absl::Now();
@@ -181,7 +157,7 @@ class RuntimeJob {
     const int fd = open((run_dir_ / "logs" / log).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     Process process = Process::Spawn({.executable = (bin_ / name).string(),
                                       .args = std::move(args),
-                                      .env = {{"MANTA_TEST_MARK", mark_}},
+                                      .env = {{kMarkVariable, mark_}},
                                       .stdout_fd = stdout_fd >= 0 ? stdout_fd : fd,
                                       .stderr_fd = fd,
                                       .new_process_group = true})
