@@ -110,8 +110,8 @@ std::string Values(const Key& key) {
     const std::vector<std::string> names = absl::StrSplit(key.one_of, '|');
     out = absl::StrCat("`", absl::StrJoin(names, "`, `"), "`");
   }
-  if (std::isfinite(key.min)) absl::StrAppend(&out, " ≥ ", key.min);
-  if (std::isfinite(key.max)) absl::StrAppend(&out, std::isfinite(key.min) ? ", ≤ " : " ≤ ", key.max);
+  if (std::isfinite(key.min)) absl::StrAppend(&out, " ≥ ", BoundText(key.min));
+  if (std::isfinite(key.max)) absl::StrAppend(&out, std::isfinite(key.min) ? ", ≤ " : " ≤ ", BoundText(key.max));
   if (key.nullable) absl::StrAppend(&out, " or null");
   return out;
 }

@@ -20,8 +20,8 @@ TEST(KeyDocsTest, TheDocumentIsUpToDate) {
 
 TEST(KeyDocsTest, DefaultsOfEachAlgorithmAndTheClass) {
   const std::string tables = KeyTables();
-  EXPECT_THAT(tables, HasSubstr("| `policy.train_global_batch_size` | `512`; sft: `32` | integer ≥ 1 | implemented |"));
-  EXPECT_THAT(tables, HasSubstr("| `grpo.use_dynamic_sampling` | `false` |  | pending |"));
+  EXPECT_THAT(tables, HasSubstr("| `policy.train_global_batch_size` | `512`; sft: `32` | integer ≥ 1, ≤ 1048576 | implemented |"));
+  EXPECT_THAT(tables, HasSubstr("| `grpo.max_rollout_turns` | `1` |  | pending |"));
   EXPECT_THAT(tables, HasSubstr("### `ppo`"));
 }
 

@@ -31,6 +31,12 @@ Meanings AlgorithmMeanings() {
        "absolute difference)"},
       {"grpo.seed", "of sampling, shuffling and random weights"},
       {"grpo.adv_estimator.name", "how advantages are taken"},
+      {"grpo.adv_estimator.minus_baseline", "reinforce_plus_plus: take the mean of the group off its rewards"},
+      {"grpo.use_dynamic_sampling",
+       "train only on prompts whose answers got different rewards, and sample further batches of prompts until there are "
+       "`num_prompts_per_step` of them"},
+      {"grpo.dynamic_sampling_max_gen_batches", "an error where so many batches do not suffice for a step"},
+      {"grpo.batch_multiplier", "prompts of such a batch, in multiples of `num_prompts_per_step`"},
       {"grpo.adv_estimator.normalize_rewards", "as `grpo.normalize_rewards`, which it overrides"},
       {"grpo.adv_estimator.use_leave_one_out_baseline", "as `grpo.use_leave_one_out_baseline`, which it overrides"},
       {"grpo.reward_shaping.enabled",
@@ -106,6 +112,7 @@ Meanings PolicyMeanings() {
        "or one such entry; null: constant"},
       {"policy.dynamic_batching.enabled", "the same as sequence packing here, for there is never padding"},
       {"policy.sequence_packing.enabled", "microbatches by tokens, sequences end to end"},
+      {"policy.sequence_packing.algorithm", "which sequences of a rank share a microbatch, where those of one prompt cannot be together"},
       {"policy.sequence_packing.train_mb_tokens", "at most so many tokens a microbatch"},
       {"policy.sequence_packing.logprob_mb_tokens", "the same for log-probabilities"},
       {"policy.dynamic_batching.train_mb_tokens", "at most so many tokens a microbatch"},
@@ -139,7 +146,8 @@ Meanings PolicyMeanings() {
 Meanings RunMeanings() {
   return {
       {"data.max_input_seq_length",
-       "in tokens; prompts and conversations that are longer are left out (`train/num_overlong_prompts`, "
+       "in tokens; prompts and conversations that are longer (or that do not fit into `policy.max_total_sequence_length`, "
+       "prompts with a token of their answer) are left out (`train/num_overlong_prompts`, "
        "`train/num_overlong_masked`)"},
       {"data.shuffle", "another order each epoch, from the seed"},
       {"data.add_bos", "SFT: a conversation begins with the tokenizer's BOS, where it has one"},

@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "absl/strings/str_format.h"
+
 namespace manta::config {
 namespace {
 
@@ -119,6 +121,8 @@ bool IsTree(std::string_view path) {
   }
   return false;
 }
+
+std::string BoundText(double bound) { return absl::StrFormat("%.10g", bound); }
 
 std::optional<std::string> DefaultFor(const Key& key, Algorithm algorithm) {
   if (key.key_class != KeyClass::kImplemented || key.path.find('*') != std::string::npos) return std::nullopt;

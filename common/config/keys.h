@@ -55,6 +55,15 @@ Key Quiet(std::string path);
 Key Pending(std::string path, std::string value);   // an error unless it is `value`
 Key NotYet(std::string path);                       // an error unless it is null
 
+// Bounds far above what anybody asks for: what lies beyond them is a slip, and would overflow somewhere.
+inline constexpr double kMostSamples = 1 << 20;  // of a batch
+inline constexpr double kMostGroup = 4096;       // samples of one prompt, which a generator takes in one call
+inline constexpr double kMostTokens = 1 << 24;   // of a sequence
+inline constexpr double kMostSteps = 1e9;
+inline constexpr double kMostTemperature = 1000;
+inline constexpr double kMostProcesses = 1024;   // of a role
+inline constexpr double kMostThreads = 1024;     // of a process
+
 using Keys = std::vector<Key>;
 void AddAlgorithmKeys(Keys& keys);    // grpo, sft, eval, loss_fn
 void AddPolicyKeys(Keys& keys);       // policy but for its generation
@@ -64,6 +73,9 @@ void AddRunKeys(Keys& keys);          // logger, checkpointing, cluster
 void AddLaterKeys(Keys& keys);        // trees of algorithms that are not implemented yet
 
 const Keys& AllKeys();
+
+// A bound as people write it: 1048576, 0.01.
+std::string BoundText(double bound);
 
 // The key for a path of the configuration, or null; and whether some key lies below `path`.
 const Key* FindKey(std::string_view path);

@@ -20,7 +20,7 @@ void AddDatasetKeys(const std::string& tree, Keys& keys) {
            Text(p("input_key")).Null(),
            Text(p("output_key")).Null(),
            Text(p("env_name")).Null(),
-           Int(p("repeat")).AtLeast(1),
+           Int(p("repeat")).AtLeast(1).AtMost(1 << 20),
            Number(p("split_validation_size")).AtLeast(0).AtMost(0.9),
            Int(p("seed")).AtLeast(0),
            Ignored(p("split"), "null"),
@@ -37,7 +37,7 @@ void AddDatasetKeys(const std::string& tree, Keys& keys) {
 
 void AddDataKeys(Keys& keys) {
   keys.push_back(Int("data.max_input_seq_length", "${policy.max_total_sequence_length}")
-                     .Eval("${generation.vllm_cfg.max_model_len}").AtLeast(1));
+                     .Eval("${generation.vllm_cfg.max_model_len}").AtLeast(1).AtMost(kMostTokens));
   keys.push_back(Bool("data.shuffle", "true").Eval("false"));
   keys.push_back(Bool("data.add_bos", "true"));
   keys.push_back(Bool("data.add_eos", "true"));
@@ -46,10 +46,10 @@ void AddDataKeys(Keys& keys) {
   keys.push_back(Pending("data.use_multiple_dataloader", "false"));
   for (const char* tree : {"data", "data.train", "data.validation", "data.default"}) AddDatasetKeys(tree, keys);
   for (Key& key : Keys{
-           Int("env.*.num_workers", "8").AtLeast(1),
+           Int("env.*.num_workers", "8").AtLeast(1).AtMost(1 << 20),
            Ignored("env.*.math_verify_impl", "hf_math_verify"),
            Text("env.*.verifier"),
-           Int("env.*.deadline_ms", "10000").AtLeast(1),
+           Int("env.*.deadline_ms", "10000").AtLeast(1).AtMost(24 * 3600 * 1000),
            AnyMap("env.*.options"),
        }) {
     keys.push_back(std::move(key));

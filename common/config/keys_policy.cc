@@ -13,13 +13,13 @@ void AddModelKeys(Keys& keys) {
            Text("policy.tokenizer.chat_template", "null").Null(),
            AnyMap("policy.tokenizer.chat_template_kwargs", "null").Null(),
            Ignored("policy.tokenizer.use_fastokens", "false"),
-           Int("policy.train_global_batch_size", "512").Sft("32").AtLeast(1),
-           Int("policy.train_micro_batch_size", "4").Sft("1").AtLeast(1),
-           Int("policy.generation_batch_size", "32").AtLeast(1).Null(),
-           Int("policy.logprob_batch_size", "${policy.train_micro_batch_size}").AtLeast(1),
-           Int("policy.max_total_sequence_length", "512").Sft("1024").AtLeast(1),
+           Int("policy.train_global_batch_size", "512").Sft("32").AtLeast(1).AtMost(kMostSamples),
+           Int("policy.train_micro_batch_size", "4").Sft("1").AtLeast(1).AtMost(kMostSamples),
+           Ignored("policy.generation_batch_size", "32"),  // the generator batches as its cache allows
+           Int("policy.logprob_batch_size", "${policy.train_micro_batch_size}").AtLeast(1).AtMost(kMostSamples),
+           Int("policy.max_total_sequence_length", "512").Sft("1024").AtLeast(1).AtMost(kMostTokens),
            Text("policy.precision", "bfloat16").OneOf("float32|bfloat16|float16"),
-           Int("policy.logprob_chunk_size", "null").AtLeast(1).Null(),
+           Int("policy.logprob_chunk_size", "null").AtLeast(1).AtMost(kMostTokens).Null(),
            Number("policy.max_grad_norm", "1.0").AtLeast(0).Null(),
            Ignored("policy.offload_optimizer_for_logprob", "false"),
            Quiet("policy.make_sequence_length_divisible_by"),  // there is no padding
@@ -87,7 +87,8 @@ void AddBatchingKeys(Keys& keys) {
                "${mul:${policy.max_total_sequence_length}, ${policy.train_micro_batch_size}}").AtLeast(1),
            Int("policy.sequence_packing.logprob_mb_tokens",
                "${mul:${policy.max_total_sequence_length}, ${policy.logprob_batch_size}}").AtLeast(1),
-           Ignored("policy.sequence_packing.algorithm", "modified_first_fit_decreasing"),
+           Text("policy.sequence_packing.algorithm", "modified_first_fit_decreasing")
+               .OneOf("concatenative|first_fit_decreasing|first_fit_shuffle|modified_first_fit_decreasing"),
            Ignored("policy.sequence_packing.microbatch_order", "packer"),
            Quiet("policy.sequence_packing.sequence_length_round"),
        }) {

@@ -6,7 +6,7 @@ namespace manta::config {
 void AddRunKeys(Keys& keys) {
   for (Key& key : Keys{
            Text("logger.log_dir", "logs"),
-           Int("logger.num_val_samples_to_print", "0").AtLeast(0),
+           Int("logger.num_val_samples_to_print", "0").AtLeast(0).AtMost(1000),
            Bool("logger.tensorboard_enabled", "false").Sft("true"),
            Quiet("logger.tensorboard"),
            Quiet("logger.tensorboard.**"),  // the events are in the run's folder, under tb/
@@ -29,11 +29,11 @@ void AddRunKeys(Keys& keys) {
            Quiet("checkpointing.save_consolidated"),  // what is written is always one consolidated model
            Pending("checkpointing.checkpoint_must_save_by", "null"),
            Text("cluster.device", "auto").OneOf("auto|cpu|cuda"),
-           Int("cluster.trainer_ranks", "0").AtLeast(0),
-           Int("cluster.generators", "1").AtLeast(1),
-           Int("cluster.reward_workers", "1").AtLeast(1),
-           Int("cluster.trainer_threads", "0").AtLeast(0),
-           Int("cluster.generator_threads", "0").AtLeast(0),
+           Int("cluster.trainer_ranks", "0").AtLeast(0).AtMost(kMostProcesses),
+           Int("cluster.generators", "1").AtLeast(1).AtMost(kMostProcesses),
+           Int("cluster.reward_workers", "1").AtLeast(1).AtMost(kMostProcesses),
+           Int("cluster.trainer_threads", "0").AtLeast(0).AtMost(kMostThreads),
+           Int("cluster.generator_threads", "0").AtLeast(0).AtMost(kMostThreads),
            Int("cluster.gpus_per_node", "1").AtLeast(0),
            Pending("cluster.num_nodes", "1"),
            Ignored("cluster.master_port_range_low", "1400"),

@@ -15,11 +15,22 @@ void ReadGrpo(Reader& r, GrpoConfig& g) {
   r.Read("grpo.use_leave_one_out_baseline", g.use_leave_one_out_baseline);
   r.Read("grpo.adv_estimator.normalize_rewards", g.normalize_rewards);
   r.Read("grpo.adv_estimator.use_leave_one_out_baseline", g.use_leave_one_out_baseline);
+  r.Read("grpo.adv_estimator.minus_baseline", g.minus_baseline);
+  r.Read("grpo.use_dynamic_sampling", g.use_dynamic_sampling);
+  r.Read("grpo.dynamic_sampling_max_gen_batches", g.dynamic_sampling_max_gen_batches);
+  r.Read("grpo.batch_multiplier", g.batch_multiplier);
+  r.Require(g.use_dynamic_sampling || g.batch_multiplier == 1, "grpo.batch_multiplier",
+            "needs use_dynamic_sampling: true where it is not 1");
+  r.Require(g.prompts_per_batch() >= 1, "grpo.batch_multiplier", "leaves no prompt in a generation batch");
+  r.Require(!g.use_dynamic_sampling || g.num_generations_per_prompt >= 2, "grpo.use_dynamic_sampling",
+            "needs num_generations_per_prompt of at least 2: the answers to a prompt are compared");
   r.Read("grpo.val_period", g.val_period);
   r.Read("grpo.val_start_at", g.val_start_at);
   r.Read("grpo.val_at_start", g.val_at_start);
   r.Read("grpo.val_at_end", g.val_at_end);
-  r.Read("grpo.max_val_samples", g.max_val_samples);
+  std::optional<int64_t> max_val_samples = g.max_val_samples;
+  r.Read("grpo.max_val_samples", max_val_samples);
+  g.max_val_samples = max_val_samples.value_or(0);
   r.Read("grpo.val_batch_size", g.val_batch_size);
   r.Read("grpo.val_num_generations_per_prompt", g.val_num_generations_per_prompt);
   r.Read("grpo.overlong_filtering", g.overlong_filtering);
@@ -112,6 +123,10 @@ void ReadLoss(Reader& r, LossConfig& l) {
               "needs use_importance_sampling_correction: true");
     r.Require(l.truncated_importance_sampling_ratio.has_value(), "loss_fn.truncated_importance_sampling_ratio",
               absl::StrCat("is missing, ", type, " needs it"));
+    r.Require(l.truncated_importance_sampling_ratio.value_or(1) > 0, "loss_fn.truncated_importance_sampling_ratio",
+              "must be above 0");
+    r.Require(type != "seq-mask-tis" || !l.sequence_level_importance_ratios, "loss_fn.truncated_importance_sampling_type",
+              "seq-mask-tis cannot be combined with sequence_level_importance_ratios: true");
     r.Require(type == "tis" || l.truncated_importance_sampling_ratio_min.has_value(),
               "loss_fn.truncated_importance_sampling_ratio_min", absl::StrCat("is missing, ", type, " needs it"));
   }

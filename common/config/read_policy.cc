@@ -38,6 +38,11 @@ void ReadGeneration(Reader& r, const std::string& tree, GenerationConfig& g) {
     const double value = name == std::string("top_p") ? g.top_p : g.val_top_p;
     r.Require(value > 0, p(name), "must be above 0; 1 keeps every token");
   }
+  // Logits divided by less than this overflow.
+  constexpr double kLeastTemperature = 0.01;
+  r.Require(g.temperature == 0 || g.temperature >= kLeastTemperature, p("temperature"), "must be 0, or at least 0.01");
+  r.Require(g.val_temperature == 0 || g.val_temperature >= kLeastTemperature, p("val_temperature"),
+            "must be 0, or at least 0.01");
   if (r.tree().Find(p("stop_token_ids")) != nullptr) {
     absl::StatusOr<std::vector<int64_t>> ids = r.tree().GetInts(p("stop_token_ids"));
     if (ids.ok()) {
@@ -48,7 +53,11 @@ void ReadGeneration(Reader& r, const std::string& tree, GenerationConfig& g) {
     }
   }
   r.Read(p("stop_strings"), g.stop_strings);
-  for (const std::string& stop : g.stop_strings) r.Require(!stop.empty(), p("stop_strings"), "a stop string is empty");
+  // As much as the generator takes.
+  r.Require(g.stop_strings.size() <= 64, p("stop_strings"), "expected at most 64 texts");
+  for (const std::string& stop : g.stop_strings) {
+    r.Require(!stop.empty() && stop.size() <= 1024, p("stop_strings"), "expected texts of 1 to 1024 bytes");
+  }
   r.Read(p("ignore_eos"), g.ignore_eos);
   r.Read(p("block_size"), g.block_size);
   r.Read(p("num_blocks"), g.num_blocks);
@@ -58,6 +67,10 @@ void ReadGeneration(Reader& r, const std::string& tree, GenerationConfig& g) {
   r.Read(p("vllm_cfg.precision"), g.dtype);
   r.Read(p("vllm_cfg.gpu_memory_utilization"), g.memory_fraction);
   r.Read(p("vllm_cfg.max_model_len"), g.max_model_len);
+  const int64_t block_size = g.block_size > 0 ? g.block_size : 16;  // the generator's choice
+  r.Require(g.num_blocks == 0 || g.num_blocks * block_size >= g.max_model_len - 1, p("num_blocks"),
+            absl::StrCat(g.num_blocks, " blocks of ", block_size, " tokens do not hold one sequence of vllm_cfg.max_model_len = ",
+                         g.max_model_len));
 }
 
 void ReadOptimizer(Reader& r, OptimizerConfig& o) {
@@ -80,6 +93,7 @@ void ReadPacking(Reader& r, const std::string& tree, PackingConfig& packing, con
   if (!packing.enabled) return;
   packing.train_mb_tokens = p.max_total_sequence_length * p.train_micro_batch_size;
   packing.logprob_mb_tokens = p.max_total_sequence_length * p.logprob_batch_size;
+  r.Read(tree + ".algorithm", packing.algorithm);  // sequence_packing's
   r.Read(tree + ".train_mb_tokens", packing.train_mb_tokens);
   r.Read(tree + ".logprob_mb_tokens", packing.logprob_mb_tokens);
   r.Require(packing.train_mb_tokens >= p.max_total_sequence_length, tree + ".train_mb_tokens",
@@ -93,7 +107,6 @@ void ReadTraining(Reader& r, PolicyConfig& p) {
   r.Read("policy.train_micro_batch_size", p.train_micro_batch_size);
   p.logprob_batch_size = p.train_micro_batch_size;
   r.Read("policy.logprob_batch_size", p.logprob_batch_size);
-  r.Read("policy.generation_batch_size", p.generation_batch_size);
   r.Read("policy.max_total_sequence_length", p.max_total_sequence_length);
   r.Read("policy.precision", p.precision);
   r.Read("policy.logprob_chunk_size", p.logprob_chunk_size);

@@ -1,6 +1,7 @@
 // policy.scheduler into ScheduleConfig.
 #include <map>
 #include <set>
+#include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -16,6 +17,15 @@ const std::map<std::string, std::set<std::string>>& Known() {
       {"ConstantLR", {"factor", "total_iters", "last_epoch"}},
       {"CosineAnnealingLR", {"T_max", "eta_min", "last_epoch"}}};
   return known;
+}
+
+// What a trainer takes: a linear schedule cannot begin at 0, where PyTorch's would divide by it.
+std::pair<double, double> Range(const std::string& argument) {
+  if (argument == "start_factor") return {1e-12, 1};
+  if (argument == "end_factor" || argument == "factor") return {0, 1};
+  if (argument == "total_iters" || argument == "T_max") return {1, 1e12};
+  if (argument == "last_epoch") return {-1, 1e12};
+  return {0, 1e6};  // eta_min, a learning rate
 }
 
 void ReadEntry(Reader& r, const std::string& path, const Node& node, ScheduleConfig& schedule) {
@@ -44,8 +54,8 @@ void ReadEntry(Reader& r, const std::string& path, const Node& node, ScheduleCon
       }
       const std::optional<double> value = kwargs->items[i].AsDouble();
       if (!value) return r.Fail(at, absl::StrCat("expected a number, got ", kwargs->items[i].KindName()));
-      if ((kwargs->keys[i] == "total_iters" || kwargs->keys[i] == "T_max") && *value < 1) {
-        return r.Fail(at, "must be at least 1");
+      if (const auto [low, high] = Range(kwargs->keys[i]); !(*value >= low && *value <= high)) {
+        return r.Fail(at, absl::StrCat("expected a number from ", low, " to ", high, ", got ", kwargs->items[i].scalar));
       }
       entry.kwargs[kwargs->keys[i]] = *value;
     }
@@ -80,8 +90,8 @@ void ReadScheduler(Reader& r, std::string_view path_view, ScheduleConfig& schedu
     absl::StatusOr<std::vector<int64_t>> values = r.tree().GetInts(at + ".milestones");
     if (!values.ok()) return r.Fail(at + ".milestones", "expected a list of integers");
     for (size_t k = 0; k < values->size(); ++k) {
-      if ((*values)[k] < 0 || (k > 0 && (*values)[k] <= (*values)[k - 1])) {
-        return r.Fail(at + ".milestones", "must ascend");
+      if ((*values)[k] <= (k == 0 ? 0 : (*values)[k - 1])) {
+        return r.Fail(at + ".milestones", "must be above 0 and ascend");
       }
     }
     schedule.milestones = *std::move(values);

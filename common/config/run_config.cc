@@ -42,15 +42,21 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
 }
 
 // What holds between keys.
-void CheckCombinations(Reader& r, const RunConfig& run) {
+void CheckCombinations(Reader& r, RunConfig& run) {
   if (run.algorithm == Algorithm::kGrpo) {
     const GrpoConfig& g = run.grpo;
     const int64_t samples = g.num_prompts_per_step * g.num_generations_per_prompt;
     r.Require(samples % run.policy.train_global_batch_size == 0, "policy.train_global_batch_size",
               absl::StrCat(run.policy.train_global_batch_size, " must divide grpo.num_prompts_per_step * "
                            "grpo.num_generations_per_prompt = ", samples));
-    if (run.loss.reference_policy_kl_penalty == 0 || !run.loss.use_kl_in_reward) return;
-    r.Fail("loss_fn.use_kl_in_reward", "is not implemented yet for adv_estimator grpo, expected false");
+    const bool reinforce = g.adv_estimator == "reinforce_plus_plus";
+    r.Require(reinforce || !run.loss.use_kl_in_reward || run.loss.reference_policy_kl_penalty == 0,
+              "loss_fn.use_kl_in_reward", "needs grpo.adv_estimator.name: reinforce_plus_plus");
+    if (!reinforce && !g.minus_baseline) {
+      constexpr char kKey[] = "grpo.adv_estimator.minus_baseline";
+      run.warnings.push_back(absl::StrCat("without effect here: ", kKey, " (", r.tree().Where(kKey),
+                                          "), which is for reinforce_plus_plus"));
+    }
   }
 }
 

@@ -44,12 +44,16 @@ struct GrpoConfig {
   int64_t max_num_steps = 1000000;
   bool normalize_rewards = true;            // of adv_estimator
   bool use_leave_one_out_baseline = true;   // of adv_estimator
-  std::string adv_estimator = "grpo";
+  std::string adv_estimator = "grpo";       // or "reinforce_plus_plus"
+  bool minus_baseline = true;               // reinforce_plus_plus: less the group's mean
+  bool use_dynamic_sampling = false;        // train on prompts whose answers got different rewards only
+  int64_t dynamic_sampling_max_gen_batches = 10;
+  double batch_multiplier = 1;              // of the prompts of a generation batch
   int64_t val_period = 10;                  // steps; 0: never
   int64_t val_start_at = -1;                // first step at which val_period counts
   bool val_at_start = false;
   bool val_at_end = false;
-  int64_t max_val_samples = 256;
+  int64_t max_val_samples = 256;            // 0 (YAML: null): all
   int64_t val_batch_size = 256;
   int64_t val_num_generations_per_prompt = 1;
   bool overlong_filtering = false;
@@ -58,6 +62,11 @@ struct GrpoConfig {
   uint64_t seed = 42;
   RewardScalingConfig reward_scaling;
   RewardShapingConfig reward_shaping;
+
+  // Prompts that are drawn and sampled at once.
+  int64_t prompts_per_batch() const {
+    return static_cast<int64_t>(static_cast<double>(num_prompts_per_step) * batch_multiplier);
+  }
 };
 
 struct SftConfig {
@@ -128,6 +137,7 @@ struct ScheduleConfig {
 // microbatch holds train_micro_batch_size samples. There is never padding.
 struct PackingConfig {
   bool enabled = false;
+  std::string algorithm = "first_fit_decreasing";   // see controller/algorithms/packing.h
   int64_t train_mb_tokens = 0;                      // at most so many tokens a microbatch
   int64_t logprob_mb_tokens = 0;
 };
@@ -157,7 +167,6 @@ struct PolicyConfig {
   TokenizerConfig tokenizer;
   int64_t train_global_batch_size = 512;
   int64_t train_micro_batch_size = 4;
-  int64_t generation_batch_size = 32;
   int64_t logprob_batch_size = 4;
   int64_t max_total_sequence_length = 512;
   std::string precision = "bfloat16";               // float32, bfloat16, float16

@@ -32,6 +32,11 @@ std::string Tree::Where(std::string_view path) const {
   }
 }
 
+bool Tree::IsWritten(std::string_view path) const {
+  const Node* node = FindPath(root_, path);
+  return node != nullptr && node->mark.file != nullptr;
+}
+
 absl::Status Tree::Error(std::string_view path, std::string_view message) const {
   return UserError(absl::StrCat(Where(path), ": ", std::string(path), ": ", std::string(message)));
 }

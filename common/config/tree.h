@@ -32,6 +32,8 @@ class Tree {
   const Node* Find(std::string_view path) const;
   // Where the value is written, or, where it is not, where the nearest tree above it is: "file:line".
   std::string Where(std::string_view path) const;
+  // Whether a file or an override says it, rather than a default.
+  bool IsWritten(std::string_view path) const;
   // "file:line: path: message" as INVALID_ARGUMENT.
   absl::Status Error(std::string_view path, std::string_view message) const;
 

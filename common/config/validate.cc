@@ -1,5 +1,7 @@
 #include "common/config/validate.h"
 
+#include <cmath>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
@@ -12,7 +14,7 @@ namespace {
 
 class Validator {
  public:
-  // Without a tree, values are not looked at.
+  // Without a tree, only plain values are looked at.
   explicit Validator(const Tree* tree) : tree_(tree) {}
 
   absl::Status Walk(const Node& map, const std::string& prefix) {
@@ -20,7 +22,12 @@ class Validator {
       const std::string path = prefix.empty() ? map.keys[i] : absl::StrCat(prefix, ".", map.keys[i]);
       const Node& value = map.items[i];
       if (const Key* key = FindKey(path)) {
-        if (tree_ != nullptr) MANTA_RETURN_IF_ERROR(Check(*key, value, path));
+        if (tree_ != nullptr) {
+          MANTA_RETURN_IF_ERROR(Check(*key, value, path));
+        } else if (key->key_class == KeyClass::kImplemented && IsPlain(value)) {
+          // Before it goes into other values by interpolation: their errors would name those.
+          MANTA_RETURN_IF_ERROR(CheckType(*key, value, path));
+        }
       } else if (!IsTree(path)) {
         const std::string nearest = NearestKey(path);
         return UserError(absl::StrCat(value.mark.ToString(), ": unknown key '", path, "'",
@@ -76,12 +83,12 @@ class Validator {
 
   absl::Status CheckType(const Key& key, const Node& value, const std::string& path) const {
     if (value.is_null()) {
-      return key.nullable ? absl::OkStatus() : Wrong(value, path, absl::StrCat("must not be null, expected ", Expected(key)));
+      return key.nullable ? absl::OkStatus() : Wrong(value, path, absl::StrCat("must not be null, expected ", Expected(key, value)));
     }
     if (value.is_scalar() && !value.quoted && value.scalar == kNoValue) {
-      return Wrong(value, path, absl::StrCat("has no value yet, expected ", Expected(key)));
+      return Wrong(value, path, absl::StrCat("has no value yet, expected ", Expected(key, value)));
     }
-    const absl::Status wrong = Wrong(value, path, absl::StrCat("expected ", Expected(key), ", got ", Shown(value)));
+    const absl::Status wrong = Wrong(value, path, absl::StrCat("expected ", Expected(key, value), ", got ", Shown(value)));
     switch (key.type) {
       case ValueType::kAny: return absl::OkStatus();
       case ValueType::kBool: return value.AsBool() ? absl::OkStatus() : wrong;
@@ -101,17 +108,23 @@ class Validator {
         }
         return wrong;
       }
-      case ValueType::kIntList: return tree_->GetInts(path).ok() ? absl::OkStatus() : wrong;
-      case ValueType::kTextList: return tree_->GetTexts(path).ok() ? absl::OkStatus() : wrong;
+      case ValueType::kIntList: return tree_ != nullptr && tree_->GetInts(path).ok() ? absl::OkStatus() : wrong;
+      case ValueType::kTextList: return tree_ != nullptr && tree_->GetTexts(path).ok() ? absl::OkStatus() : wrong;
       case ValueType::kMap: return value.is_map() ? absl::OkStatus() : wrong;
     }
     return absl::OkStatus();
   }
 
-  // NaN is in no range.
-  static bool InRange(const Key& key, double number) { return number >= key.min && number <= key.max; }
+  static bool IsPlain(const Node& node) {
+    return node.is_scalar() && node.scalar.find("${") == std::string::npos;
+  }
 
-  static std::string Expected(const Key& key) {
+  // NaN, infinity and what would be infinite in float32 are in no range.
+  static bool InRange(const Key& key, double number) {
+    return std::abs(number) <= std::numeric_limits<float>::max() && number >= key.min && number <= key.max;
+  }
+
+  static std::string Expected(const Key& key, const Node& got) {
     std::string out;
     switch (key.type) {
       case ValueType::kAny: out = "a value"; break;
@@ -125,9 +138,11 @@ class Validator {
     }
     if (!key.one_of.empty()) out = absl::StrCat("one of ", absl::StrJoin(std::vector<std::string>(absl::StrSplit(key.one_of, '|')), ", "));
     const bool low = key.min > -std::numeric_limits<double>::infinity();
-    const bool high = key.max < std::numeric_limits<double>::infinity();
-    if (low) absl::StrAppend(&out, " of at least ", key.min);
-    if (high) absl::StrAppend(&out, low ? " and" : " of", " at most ", key.max);
+    // A bound far away is told to those alone who went beyond it.
+    const bool far = key.max >= 1000 && !(got.AsDouble().value_or(0) > key.max);
+    const bool high = key.max < std::numeric_limits<double>::infinity() && !far;
+    if (low) absl::StrAppend(&out, " of at least ", BoundText(key.min));
+    if (high) absl::StrAppend(&out, low ? " and" : " of", " at most ", BoundText(key.max));
     if (key.nullable) out += " or null";
     return out;
   }

@@ -9,7 +9,8 @@
 
 namespace manta::config {
 
-// The names alone: unknown keys, and trees that are no maps. For a configuration whose interpolations are not resolved.
+// Unknown keys, trees that are no maps, and plain values of the wrong type or out of their range. For a configuration
+// whose interpolations are not resolved.
 [[nodiscard]] absl::Status ValidateNames(const Node& root);
 
 // INVALID_ARGUMENT, with file:line, for the first unknown key, value of the wrong type or out of its range, or pending

@@ -31,7 +31,7 @@ class RunLoggerTest : public ::testing::Test {
 };
 
 TEST_F(RunLoggerTest, WritesAnObjectAStep) {
-  auto logger = RunLogger::Open({dir_, false, std::nullopt});
+  auto logger = RunLogger::Open({.run_dir = dir_});
   ASSERT_TRUE(logger.ok()) << logger.status();
   ASSERT_TRUE((*logger)->Log(1, 7, {{"train/loss", 0.1}, {"train/reward", std::nan("")}, {"x", -HUGE_VAL}}).ok());
   EXPECT_THAT(Text("metrics.jsonl"), ::testing::StartsWith("{\"step\":1,\"time\":"));
@@ -47,11 +47,11 @@ TEST_F(RunLoggerTest, WritesAnObjectAStep) {
 
 TEST_F(RunLoggerTest, ResumeDropsWhatLiesAfterTheRestoredStep) {
   {
-    auto logger = RunLogger::Open({dir_, false, std::nullopt});
+    auto logger = RunLogger::Open({.run_dir = dir_});
     for (int step = 1; step <= 5; ++step) ASSERT_TRUE((*logger)->Log(step, 0, {{"train/loss", step}}).ok());
   }
   std::ofstream(dir_ / "metrics.jsonl", std::ios::app) << "{\"step\":6,\"ti";  // torn by a crash
-  auto logger = RunLogger::Open({dir_, false, 3});
+  auto logger = RunLogger::Open({.run_dir = dir_, .restored = StepRecord{.step = 3}});
   ASSERT_TRUE(logger.ok()) << logger.status();
   EXPECT_EQ((*logger)->history().size(), 3u);
   ASSERT_TRUE((*logger)->Log(4, 0, {{"train/loss", 40}}).ok());
@@ -59,6 +59,39 @@ TEST_F(RunLoggerTest, ResumeDropsWhatLiesAfterTheRestoredStep) {
   ASSERT_TRUE(records.ok()) << records.status();
   ASSERT_EQ(records->size(), 4u);
   EXPECT_EQ(records->back().values.at("train/loss"), 40);
+}
+
+TEST_F(RunLoggerTest, AResumedRunGoesOnWithTheLinesOfTheOneBefore) {
+  const std::filesystem::path earlier = dir_ / "exp_001", run = dir_ / "exp_002";
+  std::filesystem::create_directories(earlier);
+  std::filesystem::create_directories(run);
+  {
+    auto logger = RunLogger::Open({.run_dir = earlier});
+    for (int step : {0, 1, 2, 4, 5}) ASSERT_TRUE((*logger)->Log(step, 7, {{"train/loss", step}}).ok());
+  }
+  const std::string before = ReadFile(earlier / "metrics.jsonl").value();
+  // Step 3 was saved, and its line was never written.
+  auto logger = RunLogger::Open({.run_dir = run,
+                                 .tensorboard = true,
+                                 .restored = StepRecord{3, 99, 8, {{"train/loss", 3}}},
+                                 .earlier_run = earlier});
+  ASSERT_TRUE(logger.ok()) << logger.status();
+  ASSERT_TRUE((*logger)->Log(4, 9, {{"train/loss", 40}}).ok());
+  const auto records = ReadMetrics(run / "metrics.jsonl");
+  ASSERT_TRUE(records.ok()) << records.status();
+  ASSERT_EQ(records->size(), 5u);
+  for (int64_t step = 0; step < 5; ++step) EXPECT_EQ((*records)[step].step, step);
+  EXPECT_EQ((*records)[2].weight_version, 7u);
+  EXPECT_EQ((*records)[3].time, 99);
+  EXPECT_EQ((*records)[4].values.at("train/loss"), 40);
+  EXPECT_EQ(ReadFile(earlier / "metrics.jsonl").value(), before);
+  // TensorBoard is told the whole of it.
+  for (const auto& file : std::filesystem::directory_iterator(run / "tb")) {
+    const std::string events = ReadFile(file.path()).value();
+    size_t scalars = 0;
+    for (size_t at = events.find("train/loss"); at != std::string::npos; at = events.find("train/loss", at + 1)) ++scalars;
+    EXPECT_EQ(scalars, 5u);
+  }
 }
 
 TEST_F(RunLoggerTest, ABrokenLineInTheMiddleIsAnError) {

@@ -57,6 +57,15 @@ std::optional<StepRecord> ParseLine(const std::string& line) {
   return record;
 }
 
+std::string LineOf(const StepRecord& record) {
+  Json json;
+  json["step"] = record.step;
+  json["time"] = record.time;
+  json["weight_version"] = record.weight_version;
+  for (const auto& [name, value] : record.values) json[name] = NumberOrText(value);
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+}
+
 struct Lines {
   std::vector<std::string> texts;
   std::vector<StepRecord> records;
@@ -115,34 +124,45 @@ absl::StatusOr<std::unique_ptr<RunLogger>> RunLogger::Open(const RunLoggerOption
   logger->run_dir_ = options.run_dir;
   const std::filesystem::path path = options.run_dir / "metrics.jsonl";
   std::string kept;
-  std::error_code error;
-  if (options.resume_step && std::filesystem::exists(path, error)) {
-    MANTA_ASSIGN_OR_RETURN(Lines lines, ReadLines(path));
-    for (size_t i = 0; i < lines.texts.size(); ++i) {
-      if (lines.records[i].step > *options.resume_step) continue;
-      absl::StrAppend(&kept, lines.texts[i], "\n");
-      AddToHistory(std::move(lines.records[i]), logger->history_);
-    }
+  if (options.restored) {
+    MANTA_ASSIGN_OR_RETURN(kept, logger->TakeOver(options.earlier_run.empty() ? options.run_dir : options.earlier_run,
+                                                  *options.restored));
   }
   MANTA_RETURN_IF_ERROR(WriteFileAtomically(path, kept));
   logger->fd_ = open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
   if (logger->fd_ < 0) return ErrnoError("open", path, errno);
   if (options.tensorboard) {
     MANTA_ASSIGN_OR_RETURN(logger->events_, EventFile::Create(options.run_dir / "tb"));
+    for (const StepRecord& record : logger->history_) {
+      MANTA_RETURN_IF_ERROR(logger->events_->WriteScalars(record.step, record.time, record.values));
+    }
   }
   return logger;
 }
 
+absl::StatusOr<std::string> RunLogger::TakeOver(const std::filesystem::path& earlier_run, const StepRecord& restored) {
+  const std::filesystem::path path = earlier_run / "metrics.jsonl";
+  std::string kept;
+  if (std::error_code error; std::filesystem::exists(path, error)) {
+    MANTA_ASSIGN_OR_RETURN(Lines lines, ReadLines(path));
+    for (size_t i = 0; i < lines.texts.size(); ++i) {
+      if (lines.records[i].step > restored.step) continue;
+      absl::StrAppend(&kept, lines.texts[i], "\n");
+      AddToHistory(std::move(lines.records[i]), history_);
+    }
+  }
+  // A run may end between a step's checkpoint and its line.
+  if (!restored.values.empty() && (history_.empty() || history_.back().step < restored.step)) {
+    absl::StrAppend(&kept, LineOf(restored));
+    AddToHistory(restored, history_);
+  }
+  return kept;
+}
+
 absl::Status RunLogger::Log(int64_t step, uint64_t weight_version, const std::map<std::string, double>& values) {
   StepRecord record{step, absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch()), weight_version, values};
-  Json json;
-  json["step"] = step;
-  json["time"] = record.time;
-  json["weight_version"] = weight_version;
-  for (const auto& [name, value] : values) json[name] = NumberOrText(value);
   // One write: a reader sees whole lines, but for a crash in the middle.
-  const std::string line = json.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
-  MANTA_RETURN_IF_ERROR(WriteAll(fd_, line, run_dir_ / "metrics.jsonl"));
+  MANTA_RETURN_IF_ERROR(WriteAll(fd_, LineOf(record), run_dir_ / "metrics.jsonl"));
   if (events_ != nullptr) MANTA_RETURN_IF_ERROR(events_->WriteScalars(step, record.time, values));
   AddToHistory(std::move(record), history_);
   return absl::OkStatus();

@@ -3,7 +3,8 @@
 //
 // metrics.jsonl has one object a step: step, time (Unix seconds), weight_version, then flat metric names (names.h); each
 // line is flushed as it is written, and non-finite numbers are the strings "NaN", "Infinity" and "-Infinity". A resumed
-// run drops what lies after the step it goes on from. Not thread-safe: one thread (the controller's loop) owns it.
+// run has the lines of the run before it, but for those after the step that it goes on from; TensorBoard is given the
+// same. Not thread-safe: one thread (the controller's loop) owns it.
 // Failures (a full disk) are statuses; the files then hold the steps written so far.
 #pragma once
 
@@ -34,7 +35,11 @@ struct StepRecord {
 struct RunLoggerOptions {
   std::filesystem::path run_dir;         // exists
   bool tensorboard = false;
-  std::optional<int64_t> resume_step;    // keep lines up to and with this step; unset: start anew
+  // Where a run goes on from: the step that it restored, as far as its values are known. Lines up to and with that step
+  // are taken over from metrics.jsonl in `earlier_run` (or in run_dir, where that is empty), and the step itself is added
+  // where it has no line there. Unset: start anew.
+  std::optional<StepRecord> restored;
+  std::filesystem::path earlier_run;
 };
 
 class RunLogger {
@@ -57,6 +62,8 @@ class RunLogger {
 
  private:
   RunLogger();
+  // Fills history_; the lines to begin with.
+  absl::StatusOr<std::string> TakeOver(const std::filesystem::path& earlier_run, const StepRecord& restored);
 
   std::filesystem::path run_dir_;
   int fd_ = -1;

@@ -95,12 +95,18 @@ std::vector<double> GdpoAdvantages(std::span<const int64_t> groups, std::span<co
   return total;
 }
 
-std::vector<double> GroupCentered(std::span<const int64_t> groups, std::span<const double> rewards) {
+std::vector<double> GroupCentered(std::span<const int64_t> groups, std::span<const double> rewards,
+                                  std::span<const double> valid) {
   std::vector<double> result(rewards.begin(), rewards.end());
   for (const std::vector<size_t>& rows : RowsByGroup(groups)) {
-    double sum = 0;
-    for (size_t row : rows) sum += rewards[row];
-    for (size_t row : rows) result[row] -= sum / static_cast<double>(rows.size());
+    double sum = 0, count = 0;
+    for (size_t row : rows) {
+      const double weight = valid.empty() ? 1.0 : valid[row];
+      sum += weight * rewards[row];
+      count += weight;
+    }
+    if (count == 0) continue;
+    for (size_t row : rows) result[row] -= sum / count;
   }
   return result;
 }

@@ -36,8 +36,10 @@ std::vector<double> GrpoAdvantages(std::span<const double> rewards, const Baseli
 std::vector<double> GdpoAdvantages(std::span<const int64_t> groups, std::span<const std::vector<double>> components,
                                    std::span<const double> weights, bool normalize, bool leave_one_out);
 
-// Reward minus the group's plain mean: what Reinforce++ with baseline starts from.
-std::vector<double> GroupCentered(std::span<const int64_t> groups, std::span<const double> rewards);
+// Reward minus the plain mean of the group's valid rows: what Reinforce++ with baseline starts from. An empty `valid`
+// means that all rows are.
+std::vector<double> GroupCentered(std::span<const int64_t> groups, std::span<const double> rewards,
+                                  std::span<const double> valid = {});
 
 // One value a sample, repeated for each of its tokens.
 std::vector<double> BroadcastToTokens(std::span<const double> per_sample, std::span<const int32_t> lengths);

@@ -65,6 +65,7 @@ std::string ToJson(const TrainingInfo& info) {
       {"step", info.step},         {"consumed_samples", info.consumed_samples},
       {"epoch", info.epoch},       {"position", info.position},
       {"data_seed", info.data_seed}, {"weight_version", info.weight_version},
+      {"time", info.time},         {"run_dir", info.run_dir},
       {"metrics", info.metrics},
   };
   json["metric"] = info.metric ? nlohmann::ordered_json(*info.metric) : nlohmann::ordered_json(nullptr);
@@ -81,6 +82,8 @@ absl::StatusOr<TrainingInfo> TrainingInfoFromJson(std::string_view text, const s
     info.position = json.at("position").get<int64_t>();
     info.data_seed = json.at("data_seed").get<uint64_t>();
     info.weight_version = json.at("weight_version").get<uint64_t>();
+    info.time = json.value("time", 0.0);
+    info.run_dir = json.value("run_dir", std::string());
     if (!json.at("metric").is_null()) info.metric = json.at("metric").get<double>();
     for (const auto& [name, value] : json.at("metrics").items()) {
       if (value.is_number()) info.metrics[name] = value.get<double>();
@@ -95,6 +98,16 @@ Checkpointer::Checkpointer(Options options) : options_(std::move(options)) {}
 
 fs::path Checkpointer::StepPath(int64_t step) const { return options_.directory / absl::StrCat("step_", step); }
 
+absl::StatusOr<std::optional<Checkpointer::Found>> Checkpointer::Newest(const fs::path& directory) {
+  std::error_code error;
+  if (!fs::exists(directory, error)) return std::nullopt;
+  MANTA_ASSIGN_OR_RETURN(const auto steps, StepsIn(directory));
+  if (steps.empty()) return std::nullopt;
+  const fs::path path = directory / absl::StrCat("step_", steps.back());
+  MANTA_ASSIGN_OR_RETURN(TrainingInfo info, ReadInfo(path));
+  return Found{path, std::move(info)};
+}
+
 fs::path Checkpointer::TemporaryPath(int64_t step) const {
   return options_.directory / absl::StrCat("tmp_step_", step);
 }
@@ -108,11 +121,7 @@ absl::StatusOr<std::optional<Checkpointer::Found>> Checkpointer::FindLatest() {
     fs::remove_all(it->path(), removal);
     if (removal) return ErrnoError("remove", it->path(), removal.value());
   }
-  MANTA_ASSIGN_OR_RETURN(const auto steps, StepsIn(options_.directory));
-  if (steps.empty()) return std::nullopt;
-  const fs::path path = StepPath(steps.back());
-  MANTA_ASSIGN_OR_RETURN(TrainingInfo info, ReadInfo(path));
-  return Found{path, std::move(info)};
+  return Newest(options_.directory);
 }
 
 absl::StatusOr<fs::path> Checkpointer::Begin(int64_t step) {

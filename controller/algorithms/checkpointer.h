@@ -30,6 +30,8 @@ struct TrainingInfo {
   int64_t position = 0;          // rows of this epoch that are consumed
   uint64_t data_seed = 0;        // seed of the data order
   uint64_t weight_version = 0;
+  double time = 0;               // Unix seconds at which it was saved
+  std::string run_dir;           // of the run that saved it: its metrics.jsonl goes on in the run that resumes
   std::optional<double> metric;  // checkpointing.metric_name at this step, if it was measured
   std::map<std::string, double> metrics;
 };
@@ -51,7 +53,9 @@ class Checkpointer {
 
   explicit Checkpointer(Options options);
 
-  // The newest whole checkpoint, if any. Removes what an interrupted write left (tmp_step_*).
+  // The newest whole checkpoint in `directory`, if any.
+  [[nodiscard]] static absl::StatusOr<std::optional<Found>> Newest(const std::filesystem::path& directory);
+  // The same of this folder. Removes what an interrupted write left (tmp_step_*).
   [[nodiscard]] absl::StatusOr<std::optional<Found>> FindLatest();
 
   // An empty tmp_step_N/policy to be filled by the trainer; its path.

@@ -61,7 +61,41 @@ void MaskDisagreements(GrpoBatch& batch, const config::GrpoConfig& config) {
   }
 }
 
+// Reinforce++: rewards less their group's mean, less the divergence of each token where it goes into the reward, and
+// all of that standardised over the tokens that count.
+std::vector<double> ReinforceAdvantages(const GrpoBatch& batch, const config::GrpoConfig& config,
+                                        const config::LossConfig& loss) {
+  std::vector<double> valid;
+  for (const Sample& sample : batch.samples) valid.push_back(sample.status.ok() ? 1 : 0);
+  std::vector<double> rewards = batch.rewards;
+  if (config.minus_baseline) rewards = GroupCentered(Groups(batch), rewards, valid);
+  std::vector<double> per_token = BroadcastToTokens(rewards, Lengths(batch));
+  if (loss.use_kl_in_reward && loss.reference_policy_kl_penalty != 0) {
+    const auto& policy = batch.policy_logprobs.empty() ? batch.prev_logprobs : batch.policy_logprobs;
+    SubtractTokenKl(per_token, Concatenate<double>(policy), Concatenate<double>(batch.reference_logprobs),
+                    loss.reference_policy_kl_type.c_str(), loss.reference_policy_kl_penalty);
+  }
+  std::vector<double> mask;
+  for (size_t i = 0; i < batch.samples.size(); ++i) {
+    for (size_t t = 0; t < batch.samples[i].tokens.size(); ++t) {
+      mask.push_back(t == 0 ? 0.0 : batch.samples[i].token_mask[t] * batch.sample_mask[i]);
+    }
+  }
+  StandardizeMasked(per_token, mask);
+  return per_token;
+}
+
 }  // namespace
+
+std::vector<double> ScaledRewards(std::span<const Sample> samples, const config::GrpoConfig& config) {
+  std::vector<double> rewards;
+  for (const Sample& sample : samples) rewards.push_back(sample.status.ok() ? sample.reward : 0);
+  const auto& scaling = config.reward_scaling;
+  if (scaling.enabled) {
+    ScaleRewards(rewards, scaling.source_min, scaling.source_max, scaling.target_min, scaling.target_max);
+  }
+  return rewards;
+}
 
 GrpoBatch PrepareGrpoBatch(std::vector<Sample> samples, const config::GrpoConfig& config) {
   GrpoBatch batch;
@@ -75,18 +109,14 @@ GrpoBatch PrepareGrpoBatch(std::vector<Sample> samples, const config::GrpoConfig
     const Sample& sample = batch.samples[i];
     failed[i] = !sample.status.ok();
     valid[i] = failed[i] ? 0 : 1;
-    batch.rewards.push_back(failed[i] ? 0 : sample.reward);
     response_lengths[i] = sample.response_length();
     truncated[i] = sample.truncated();
   }
   batch.sample_mask.assign(n, 1.0f);
   MaskRows(batch.sample_mask, failed);
 
-  const auto& scaling = config.reward_scaling;
-  if (scaling.enabled) {
-    ScaleRewards(batch.rewards, scaling.source_min, scaling.source_max, scaling.target_min, scaling.target_max);
-  }
-  const std::vector<double> unshaped = batch.rewards;
+  const std::vector<double> unshaped = ScaledRewards(batch.samples, config);
+  batch.rewards = unshaped;
   const auto& shaping = config.reward_shaping;
   if (shaping.enabled) {
     if (shaping.stop_properly_penalty_coef) {
@@ -111,18 +141,7 @@ absl::Status ComputeAdvantages(GrpoBatch& batch, const config::GrpoConfig& confi
   if (config.adv_estimator == "grpo") {
     per_token = BroadcastToTokens(GrpoAdvantages(batch.rewards, batch.baselines, config.normalize_rewards), lengths);
   } else if (config.adv_estimator == "reinforce_plus_plus") {
-    per_token = BroadcastToTokens(GroupCentered(Groups(batch), batch.rewards), lengths);
-    if (loss.use_kl_in_reward && loss.reference_policy_kl_penalty != 0) {
-      SubtractTokenKl(per_token, Concatenate<double>(batch.prev_logprobs), Concatenate<double>(batch.reference_logprobs),
-                      loss.reference_policy_kl_type.c_str(), loss.reference_policy_kl_penalty);
-    }
-    std::vector<double> mask;
-    for (size_t i = 0; i < batch.samples.size(); ++i) {
-      for (size_t t = 0; t < batch.samples[i].tokens.size(); ++t) {
-        mask.push_back(t == 0 ? 0.0 : batch.samples[i].token_mask[t] * batch.sample_mask[i]);
-      }
-    }
-    StandardizeMasked(per_token, mask);
+    per_token = ReinforceAdvantages(batch, config, loss);
   } else {
     return absl::UnimplementedError(
         absl::StrCat("grpo.adv_estimator.name: \"", config.adv_estimator, "\" is not implemented"));

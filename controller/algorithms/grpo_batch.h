@@ -23,16 +23,21 @@ struct GrpoBatch {
   std::vector<float> sample_mask;                     // [num_samples] 0: not trained on
   Baselines baselines;
   std::vector<std::vector<float>> prev_logprobs;      // [num_samples][length], empty where not computed
+  std::vector<std::vector<float>> policy_logprobs;    // the same before top-k and top-p; empty where prev_logprobs are
   std::vector<std::vector<float>> reference_logprobs;  // the same
   std::vector<std::vector<float>> advantages;         // [num_samples][length], after ComputeAdvantages
   std::map<std::string, double> metrics;              // names without prefix
 };
 
+// Rewards as scored, scaled where grpo.reward_scaling says so; 0 for samples that failed.
+std::vector<double> ScaledRewards(std::span<const Sample> samples, const config::GrpoConfig& config);
+
 // Rewards, masks and baselines. Samples that failed are masked, and are part of no baseline.
 GrpoBatch PrepareGrpoBatch(std::vector<Sample> samples, const config::GrpoConfig& config);
 
 // With prev_logprobs (and reference_logprobs where KL goes into the reward) filled: masks sequences on which generator
-// and trainer disagree, then computes advantages. UNIMPLEMENTED for an estimator that is not there.
+// and trainer disagree, then computes advantages: of GRPO, or of Reinforce++ with the group's mean as its baseline.
+// UNIMPLEMENTED for an estimator that is not there.
 [[nodiscard]] absl::Status ComputeAdvantages(GrpoBatch& batch, const config::GrpoConfig& config,
                                              const config::LossConfig& loss);
 

@@ -1,5 +1,7 @@
 #include "controller/algorithms/grpo_batch.h"
 
+#include <cmath>
+
 #include "gtest/gtest.h"
 
 namespace manta::controller {
@@ -54,6 +56,39 @@ TEST(GrpoBatch, SequencesOnWhichTheEnginesDisagreeAreMasked) {
   ASSERT_TRUE(ComputeAdvantages(batch, config, {}).ok());
   EXPECT_EQ(batch.sample_mask, (std::vector<float>{1, 0}));
   EXPECT_EQ(batch.metrics.at("num_masked_seqs"), 1);
+}
+
+// By hand: rewards less the mean of the group's valid samples, standardised over the tokens that are trained on.
+TEST(GrpoBatch, ReinforcePlusPlusStandardisesOverTheBatchsTokens) {
+  config::GrpoConfig config;
+  config.adv_estimator = "reinforce_plus_plus";
+  const auto batch = [&config](const config::LossConfig& loss) {
+    GrpoBatch made = PrepareGrpoBatch({MakeSample(0, 1, 1), MakeSample(0, 0, 1),
+                                       MakeSample(0, 0, 1, absl::UnavailableError("gen-0 died")), MakeSample(1, 1, 2)},
+                                      config);
+    made.prev_logprobs.assign(4, std::vector<float>(3, -1.0f));
+    made.prev_logprobs[3].assign(4, -1.0f);
+    made.reference_logprobs = made.prev_logprobs;
+    made.reference_logprobs[0] = {-1, -1, -2};
+    EXPECT_TRUE(ComputeAdvantages(made, config, loss).ok());
+    return made;
+  };
+  // Tokens: 0.5, -0.5 and twice 0; the variance is 0.125.
+  const GrpoBatch plain = batch({});
+  EXPECT_NEAR(plain.advantages[0][2], 0.5 / std::sqrt(0.125), 1e-6);
+  EXPECT_NEAR(plain.advantages[1][2], -0.5 / std::sqrt(0.125), 1e-6);
+  EXPECT_NEAR(plain.advantages[3][2], 0, 1e-6);
+  // k1 of the first token is 1: 0.5 - 0.1 * 1 of it, so that the mean is -0.025.
+  config::LossConfig loss;
+  loss.use_kl_in_reward = true;
+  loss.reference_policy_kl_penalty = 0.1;
+  loss.reference_policy_kl_type = "k1";
+  const double mean = -0.025, variance = (0.4 * 0.4 + 0.5 * 0.5) / 4 - mean * mean;
+  const GrpoBatch with_kl = batch(loss);
+  EXPECT_NEAR(with_kl.advantages[0][2], (0.4 - mean) / std::sqrt(variance), 1e-5);
+  EXPECT_NEAR(with_kl.advantages[3][3], (0 - mean) / std::sqrt(variance), 1e-5);
+  config.minus_baseline = false;
+  EXPECT_GT(batch({}).advantages[3][2], 0);
 }
 
 TEST(GrpoBatch, AnUnknownEstimatorIsRefused) {

@@ -22,6 +22,7 @@ struct LoopContext {
   EventLoop& loop;
   const config::RunConfig& config;
   const std::string& config_yaml;  // resolved, for checkpoints
+  std::filesystem::path run_dir;
   CancelToken stop;                // also cancelled when a worker dies
   RunEvents& events;
   metrics::RunLogger& logger;

@@ -53,15 +53,18 @@ v1::SamplingParams ValidationSampling(const config::GenerationConfig& config) {
   return sampling;
 }
 
-ShardOptions ShardOptionsOf(const config::PolicyConfig& config, int num_ranks, bool logprobs) {
+ShardOptions ShardOptionsOf(const config::RunConfig& config, int num_ranks, bool logprobs) {
+  const config::PolicyConfig& policy = config.policy;
   ShardOptions options{.num_ranks = num_ranks};
-  for (const config::PackingConfig* packing : {&config.sequence_packing, &config.dynamic_batching}) {
+  for (const config::PackingConfig* packing : {&policy.sequence_packing, &policy.dynamic_batching}) {
     if (packing->enabled) {
       options.max_tokens = logprobs ? packing->logprob_mb_tokens : packing->train_mb_tokens;
+      options.algorithm = ParsePackingAlgorithm(packing->algorithm).value_or(options.algorithm);  // checked as it was read
+      options.seed = config.seed();
       return options;
     }
   }
-  options.max_sequences = std::max<int64_t>(1, logprobs ? config.logprob_batch_size : config.train_micro_batch_size);
+  options.max_sequences = std::max<int64_t>(1, logprobs ? policy.logprob_batch_size : policy.train_micro_batch_size);
   return options;
 }
 

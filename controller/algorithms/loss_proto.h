@@ -18,7 +18,7 @@ v1::SamplingParams TrainSampling(const config::GenerationConfig& config);
 v1::SamplingParams ValidationSampling(const config::GenerationConfig& config);
 
 // The bound on a microbatch: tokens where packing or dynamic batching is on, else sequences.
-ShardOptions ShardOptionsOf(const config::PolicyConfig& config, int num_ranks, bool logprobs);
+ShardOptions ShardOptionsOf(const config::RunConfig& config, int num_ranks, bool logprobs);
 
 std::vector<int32_t> LengthsOf(std::span<const Sequence> sequences);
 std::vector<int64_t> GroupsOf(std::span<const Sequence> sequences);

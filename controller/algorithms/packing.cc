@@ -51,6 +51,16 @@ absl::StatusOr<PackingAlgorithm> ParsePackingAlgorithm(std::string_view name) {
                    "first_fit_shuffle"));
 }
 
+absl::StatusOr<Bins> Pack(PackingAlgorithm algorithm, std::span<const int64_t> lengths, int64_t capacity, uint64_t seed) {
+  switch (algorithm) {
+    case PackingAlgorithm::kConcatenative: return PackConcatenative(lengths, capacity);
+    case PackingAlgorithm::kFirstFitDecreasing: return PackFirstFitDecreasing(lengths, capacity);
+    case PackingAlgorithm::kModifiedFirstFitDecreasing: return PackModifiedFirstFitDecreasing(lengths, capacity);
+    case PackingAlgorithm::kFirstFitShuffle: return PackFirstFitShuffle(lengths, capacity, seed);
+  }
+  return absl::InternalError("no such packing algorithm");
+}
+
 absl::StatusOr<Bins> PackConcatenative(std::span<const int64_t> lengths, int64_t capacity) {
   MANTA_RETURN_IF_ERROR(Validate(lengths, capacity, 0));
   std::vector<OpenBin> open;

@@ -19,6 +19,10 @@ enum class PackingAlgorithm { kConcatenative, kFirstFitDecreasing, kModifiedFirs
 // "concatenative", "first_fit_decreasing", "modified_first_fit_decreasing" or "first_fit_shuffle".
 [[nodiscard]] absl::StatusOr<PackingAlgorithm> ParsePackingAlgorithm(std::string_view name);
 
+// By the algorithm named; `seed` is first_fit_shuffle's.
+[[nodiscard]] absl::StatusOr<Bins> Pack(PackingAlgorithm algorithm, std::span<const int64_t> lengths, int64_t capacity,
+                                        uint64_t seed);
+
 // In the order given: a new bin whenever the next sequence does not fit into the current one.
 [[nodiscard]] absl::StatusOr<Bins> PackConcatenative(std::span<const int64_t> lengths, int64_t capacity);
 

@@ -57,6 +57,26 @@ std::string BeforeAndAfter(const metrics::RunLogger& logger) {
   return text;
 }
 
+// With the lines of the run that saved the checkpoint. Where they cannot be had, the run goes on without them.
+absl::StatusOr<std::unique_ptr<metrics::RunLogger>> OpenLogger(const RunContext& context, const config::RunConfig& config,
+                                                               const std::optional<Checkpointer::Found>& resumed) {
+  metrics::RunLoggerOptions options{.run_dir = context.run_dir, .tensorboard = config.logger.tensorboard_enabled};
+  if (resumed) {
+    const TrainingInfo& info = resumed->info;
+    options.restored = {info.step, info.time, info.weight_version, info.metrics};
+    options.earlier_run = info.run_dir;
+    if (std::error_code error; info.run_dir.empty() || !std::filesystem::exists(options.earlier_run / "metrics.jsonl", error)) {
+      context.events->Warning(absl::StrCat("metrics.jsonl begins at step ", info.step, ": that of the run before, ",
+                                           options.earlier_run.string(), ", is not there any more"));
+    }
+  }
+  auto logger = metrics::RunLogger::Open(options);
+  if (logger.ok() || !resumed) return logger;
+  context.events->Warning(absl::StrCat("the metrics of the run before are left out: ", std::string(logger.status().message())));
+  options.earlier_run.clear();
+  return metrics::RunLogger::Open(options);
+}
+
 Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
   switch (context.config.algorithm) {
     case config::Algorithm::kGrpo:
@@ -93,17 +113,13 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
                                            config.seed(), ": what follows repeats neither run"));
     }
   }
-  MANTA_CO_ASSIGN_OR_RETURN(
-      std::unique_ptr<metrics::RunLogger> logger,
-      metrics::RunLogger::Open({.run_dir = context.run_dir,
-                                .tensorboard = config.logger.tensorboard_enabled,
-                                .resume_step = resumed ? std::optional<int64_t>(resumed->info.step) : std::nullopt}));
+  MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<metrics::RunLogger> logger, OpenLogger(context, config, resumed));
 
   // Named before it is awaited: g++ 12 copies the value of ?: inside a co_await bit by bit.
   std::string resume_from;
   if (resumed) resume_from = (resumed->path / "policy").string();
   MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<Workers> workers,
-                            co_await Workers::Start(context, config, std::move(resume_from)));
+                            co_await Workers::Start(context, tree, config, std::move(resume_from)));
   if (const auto rewards = workers->reward_channels(); !rewards.empty()) {
     MANTA_CO_RETURN_IF_ERROR(co_await CheckEnvironments(context, tree, config, rewards.front(), workers->token()));
   }
@@ -120,6 +136,7 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   LoopContext loop{.loop = *context.loop,
                    .config = config,
                    .config_yaml = config_yaml,
+                   .run_dir = context.run_dir,
                    .stop = workers->token(),
                    .events = *context.events,
                    .logger = *logger,

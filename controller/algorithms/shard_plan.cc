@@ -84,26 +84,51 @@ int64_t MostTokens(const RankSequences& of_rank, absl::Span<const int32_t> lengt
   return most;
 }
 
-// First fit, in the order given.
-std::vector<std::vector<int>> Pack(const std::vector<int>& sequences, absl::Span<const int32_t> lengths,
-                                   const ShardOptions& options) {
-  std::vector<std::vector<int>> bins;
-  std::vector<int64_t> tokens;
-  for (int sequence : sequences) {
-    size_t bin = 0;
-    while (bin < bins.size() && !(options.max_tokens > 0
-                                      ? tokens[bin] + lengths[sequence] <= options.max_tokens
-                                      : static_cast<int64_t>(bins[bin].size()) < options.max_sequences)) {
-      ++bin;
-    }
-    if (bin == bins.size()) {
-      bins.emplace_back();
-      tokens.push_back(0);
-    }
-    bins[bin].push_back(sequence);
-    tokens[bin] += lengths[sequence];
+using Microbatches = std::vector<std::vector<int>>;
+
+Microbatches OfSequences(const Bins& bins, const std::vector<int>& sequences) {
+  Microbatches microbatches;
+  for (const auto& bin : bins) {
+    microbatches.emplace_back();
+    for (int32_t item : bin) microbatches.back().push_back(sequences[item]);
   }
-  return bins;
+  return microbatches;
+}
+
+Microbatches Chunks(const std::vector<int>& sequences, int64_t size) {
+  Microbatches microbatches;
+  for (size_t i = 0; i < sequences.size(); ++i) {
+    if (i % static_cast<size_t>(size) == 0) microbatches.emplace_back();
+    microbatches.back().push_back(sequences[i]);
+  }
+  return microbatches;
+}
+
+// One rank's sequences; with `grouped` they come group by group, and stay so where that costs few microbatches more.
+absl::StatusOr<Microbatches> PackRank(std::vector<int> sequences, absl::Span<const int32_t> lengths,
+                                      const ShardOptions& options, bool grouped) {
+  if (options.max_tokens == 0) {
+    if (!grouped) {
+      std::stable_sort(sequences.begin(), sequences.end(), [&](int a, int b) { return lengths[a] > lengths[b]; });
+    }
+    return Chunks(sequences, options.max_sequences);
+  }
+  const auto lengths_of = [&] {
+    std::vector<int64_t> own;
+    for (int sequence : sequences) own.push_back(lengths[sequence]);
+    return own;
+  };
+  Microbatches together;
+  if (grouped) {
+    std::vector<int32_t> as_given(sequences.size());
+    std::iota(as_given.begin(), as_given.end(), 0);
+    MANTA_ASSIGN_OR_RETURN(const Bins bins, PackFirstFit(lengths_of(), options.max_tokens, as_given));
+    together = OfSequences(bins, sequences);
+  }
+  std::sort(sequences.begin(), sequences.end());  // the batch's order, which some algorithms keep
+  MANTA_ASSIGN_OR_RETURN(const Bins bins, Pack(options.algorithm, lengths_of(), options.max_tokens, options.seed));
+  if (grouped && together.size() <= bins.size() + bins.size() / 8) return together;
+  return OfSequences(bins, sequences);
 }
 
 }  // namespace
@@ -135,11 +160,8 @@ absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const Sh
   ShardPlan plan;
   size_t most = 1;
   for (auto& sequences : of_rank) {
-    std::vector<std::vector<int>> in_order = Pack(sequences, lengths, options);
-    std::stable_sort(sequences.begin(), sequences.end(), [&](int a, int b) { return lengths[a] > lengths[b]; });
-    std::vector<std::vector<int>> decreasing = Pack(sequences, lengths, options);
-    const bool together = !groups.empty() && in_order.size() <= decreasing.size() + decreasing.size() / 8;
-    plan.microbatches.push_back(together ? std::move(in_order) : std::move(decreasing));
+    MANTA_ASSIGN_OR_RETURN(Microbatches microbatches, PackRank(std::move(sequences), lengths, options, !groups.empty()));
+    plan.microbatches.push_back(std::move(microbatches));
     most = std::max(most, plan.microbatches.back().size());
   }
   for (auto& microbatches : plan.microbatches) microbatches.resize(most);

@@ -11,6 +11,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
+#include "controller/algorithms/packing.h"
 
 namespace manta::controller {
 
@@ -19,6 +20,8 @@ struct ShardOptions {
   // Exactly one of the two bounds a microbatch: tokens (sequence packing, dynamic batching) or sequences.
   int64_t max_tokens = 0;
   int64_t max_sequences = 0;
+  PackingAlgorithm algorithm = PackingAlgorithm::kFirstFitDecreasing;  // for a bound in tokens
+  uint64_t seed = 0;                                                   // of first_fit_shuffle
 };
 
 struct ShardPlan {
@@ -29,11 +32,12 @@ struct ShardPlan {
 };
 
 // Balances tokens over ranks (longest first to the rank with the fewest tokens) and packs each rank's sequences into
-// microbatches (first fit decreasing). A sequence longer than max_tokens is INVALID_ARGUMENT and says its length.
+// microbatches: by the algorithm, or, for a bound in sequences, those of like length together. A sequence longer than
+// max_tokens is INVALID_ARGUMENT and says its length.
 //
 // `groups`: [lengths] or empty. What sequences of one group begin with is computed once where they share a microbatch,
-// so they are kept on one rank and next to each other, unless that costs more than a twentieth in the ranks' balance or
-// an eighth in the number of a rank's microbatches. `new_tokens`: [lengths], or empty for the lengths themselves: how
+// so they are kept on one rank and next to each other (first fit, group by group), unless that costs more than a
+// twentieth in the ranks' balance, or an eighth more microbatches than the algorithm makes. `new_tokens`: [lengths], or empty for the lengths themselves: how
 // many of a sequence's tokens are not shared with those before it in its group; what ranks are balanced by.
 [[nodiscard]] absl::StatusOr<ShardPlan> PlanShards(absl::Span<const int32_t> lengths, const ShardOptions& options,
                                                    absl::Span<const int64_t> groups = {},

@@ -14,7 +14,9 @@ TEST(ShardPlan, EverySequenceOnceAndWithinBounds) {
     RandomStream random(seed);
     std::vector<int32_t> lengths(random.NextBelow(40));
     for (auto& length : lengths) length = 1 + static_cast<int32_t>(random.NextBelow(100));
-    ShardOptions options{.num_ranks = 1 + static_cast<int>(random.NextBelow(4))};
+    ShardOptions options{.num_ranks = 1 + static_cast<int>(random.NextBelow(4)),
+                         .algorithm = static_cast<PackingAlgorithm>(random.NextBelow(4)),
+                         .seed = seed};
     if (seed % 2 == 0) {
       options.max_tokens = 100 + static_cast<int64_t>(random.NextBelow(200));
     } else {
@@ -42,6 +44,18 @@ TEST(ShardPlan, EverySequenceOnceAndWithinBounds) {
     }
     EXPECT_EQ(seen.size(), lengths.size());
   }
+}
+
+TEST(ShardPlan, TheAlgorithmSaysWhichSequencesShareAMicrobatch) {
+  const auto plan = [](PackingAlgorithm algorithm, uint64_t seed = 0) {
+    ShardOptions options{.num_ranks = 1, .max_tokens = 10, .algorithm = algorithm, .seed = seed};
+    return PlanShards({3, 6, 4, 7}, options).value().microbatches[0];
+  };
+  using Microbatches = std::vector<std::vector<int>>;
+  EXPECT_EQ(plan(PackingAlgorithm::kConcatenative), (Microbatches{{0, 1}, {2}, {3}}));
+  EXPECT_EQ(plan(PackingAlgorithm::kFirstFitDecreasing), (Microbatches{{3, 0}, {1, 2}}));
+  EXPECT_EQ(plan(PackingAlgorithm::kModifiedFirstFitDecreasing).size(), 2u);
+  EXPECT_EQ(plan(PackingAlgorithm::kFirstFitShuffle, 5), plan(PackingAlgorithm::kFirstFitShuffle, 5));
 }
 
 TEST(ShardPlan, BalancesTokens) {

@@ -10,13 +10,26 @@
 namespace manta::controller {
 namespace {
 
-constexpr size_t kExamples = 3;
+constexpr int64_t kExamples = 3;
 
 std::string Quoted(std::string text) {
   for (char& c : text) {
     if (c == '\n') c = ' ';
   }
   if (text.size() > 60) text = text.substr(0, 57) + "...";
+  return text;
+}
+
+// The first sample of each of the first `count` problems, a line each.
+std::string Examples(const std::vector<std::string>& problems, std::span<const Sample> samples, int64_t samples_per_prompt,
+                     int64_t count) {
+  std::string text;
+  for (size_t i = 0; i < std::min(static_cast<size_t>(count), problems.size()); ++i) {
+    const Sample& sample = samples[i * static_cast<size_t>(samples_per_prompt)];
+    absl::StrAppendFormat(&text, "  %-24s -> %-12s %s (expected %s)\n", Quoted(problems[i]), Quoted(sample.response_text),
+                          !sample.status.ok() ? "failed" : sample.reward > 0.5 ? "right" : "wrong",
+                          Quoted(sample.ground_truth));
+  }
   return text;
 }
 
@@ -93,13 +106,8 @@ Task<absl::StatusOr<ValidationResult>> RunValidation(LoopContext context, const 
   if (scored > 0) result.metrics["accuracy"] = correct / scored;
   if (scored_prompts > 0) result.metrics["pass_k"] = pass_k / scored_prompts;
 
-  for (size_t i = 0; i < std::min(kExamples, problems.size()); ++i) {
-    const Sample& sample = result.samples[i * static_cast<size_t>(options.samples_per_prompt)];
-    absl::StrAppendFormat(&result.examples, "  %-24s -> %-12s %s (expected %s)\n", Quoted(problems[i]),
-                          Quoted(sample.response_text),
-                          !sample.status.ok() ? "failed" : sample.reward > 0.5 ? "right" : "wrong",
-                          Quoted(sample.ground_truth));
-  }
+  result.examples = Examples(problems, result.samples, options.samples_per_prompt, kExamples);
+  result.printed = Examples(problems, result.samples, options.samples_per_prompt, options.samples_to_print);
   co_return result;
 }
 

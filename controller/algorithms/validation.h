@@ -16,11 +16,13 @@ struct ValidationOptions {
   int64_t samples_per_prompt = 1;
   int64_t pass_k = 1;               // pass@k needs samples_per_prompt >= k
   uint64_t seed = 0;                // the same problems and seeds at every validation
+  int64_t samples_to_print = 0;     // in ValidationResult::printed
 };
 
 struct ValidationResult {
   std::map<std::string, double> metrics;  // accuracy, pass_k, avg_length, mean_gen_tokens_per_sample, num_failed_samples
   std::string examples;                   // the first few, for people
+  std::string printed;                    // the first samples_to_print, likewise
   std::vector<Sample> samples;
 };
 

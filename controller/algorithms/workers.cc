@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
+#include "common/config/device.h"
 #include "controller/algorithms/environments.h"
 
 namespace manta::controller {
@@ -60,33 +61,21 @@ Task<absl::StatusOr<std::vector<std::shared_ptr<Group>>>> StartAll(RunContext co
 
 }  // namespace
 
-Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context, const config::RunConfig& config,
-                                                              std::string resume_from) {
+Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context, const config::Tree& tree,
+                                                              const config::RunConfig& config, std::string resume_from) {
   std::unique_ptr<Workers> workers(new Workers());
-  absl::Status started = co_await workers->StartGroups(context, config);
+  absl::Status started = co_await workers->StartGroups(context, tree, config);
   if (!started.ok()) co_return started;
   absl::Status configured = co_await workers->Configure(context, config, std::move(resume_from));
   if (!configured.ok()) co_return configured;
   co_return std::move(workers);
 }
 
-Task<absl::Status> Workers::StartGroups(RunContext context, const config::RunConfig& config) {
+Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree,
+                                        const config::RunConfig& config) {
   MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->WaitForNodes(static_cast<int>(config.cluster.num_nodes), absl::Minutes(5)));
   const int gpus = context.cluster->num_gpus();
-  switch (config.cluster.device) {
-    case config::DeviceChoice::kCpu:
-      cuda_ = false;
-      break;
-    case config::DeviceChoice::kCuda:
-      cuda_ = true;
-      if (gpus == 0) {
-        co_return absl::FailedPreconditionError("cluster.device is cuda, and no node has registered a GPU");
-      }
-      break;
-    case config::DeviceChoice::kAuto:
-      cuda_ = gpus > 0;
-      break;
-  }
+  MANTA_CO_ASSIGN_OR_RETURN(cuda_, config::ChooseCuda(tree, config, gpus));
   const bool trains = config.algorithm != config::Algorithm::kEval;
   const bool generates = config.algorithm != config::Algorithm::kSft;
   int64_t ranks = config.cluster.trainer_ranks;
@@ -184,7 +173,7 @@ v1::ConfigureGeneratorRequest GeneratorRequest(const config::RunConfig& config, 
   request.set_model_path(config.policy.model_name);
   request.mutable_device()->set_kind(cuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
   request.mutable_device()->set_num_threads(ThreadsFor(config.cluster.generator_threads, config.cluster.generators));
-  request.set_dtype(DTypeOf(generation.dtype.empty() ? config.policy.precision : generation.dtype));
+  request.set_dtype(DTypeOf(config::GeneratorPrecision(config, cuda)));
   request.set_max_model_len(static_cast<int32_t>(generation.max_model_len));
   request.set_block_size(static_cast<int32_t>(generation.block_size));
   request.set_num_blocks(generation.num_blocks);

@@ -9,6 +9,7 @@
 
 #include "common/base/task.h"
 #include "common/config/run_config.h"
+#include "common/config/tree.h"
 #include "controller/algorithms/trainer_group.h"
 #include "controller/cluster/run_context.h"
 #include "controller/rollout/generator_pool.h"
@@ -18,7 +19,7 @@ namespace manta::controller {
 class Workers {
  public:
   // Starts and configures what the algorithm needs. `resume_from` is a checkpoint's policy folder, or empty.
-  [[nodiscard]] static Task<absl::StatusOr<std::unique_ptr<Workers>>> Start(RunContext context,
+  [[nodiscard]] static Task<absl::StatusOr<std::unique_ptr<Workers>>> Start(RunContext context, const config::Tree& tree,
                                                                             const config::RunConfig& config,
                                                                             std::string resume_from);
 
@@ -32,7 +33,7 @@ class Workers {
 
  private:
   Workers() = default;
-  Task<absl::Status> StartGroups(RunContext context, const config::RunConfig& config);
+  Task<absl::Status> StartGroups(RunContext context, const config::Tree& tree, const config::RunConfig& config);
   Task<absl::Status> Configure(RunContext context, const config::RunConfig& config, std::string resume_from);
   void CancelWith(CancelToken token);
 

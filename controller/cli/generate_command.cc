@@ -1,17 +1,17 @@
 #include "controller/cli/generate_command.h"
 
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
+#include <span>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/packed.h"
+#include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
 #include "common/rpc/token.h"
@@ -67,19 +67,8 @@ class Generation {
       : options_(options), tokenizer_(std::move(tokenizer)), prompts_(std::move(prompts)), work_dir_(std::move(work_dir)) {}
 
   absl::Status Run() {
-    sigset_t set;
-    sigemptyset(&set);
-    sigaddset(&set, SIGINT);
-    sigaddset(&set, SIGTERM);
-    const int signals = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
-    absl::Cleanup close_signals = [&] {
-      loop_.Unwatch(signals);
-      close(signals);
-    };
-    loop_.WatchReadable(signals, [this, signals] {
-      signalfd_siginfo info;
-      if (read(signals, &info, sizeof(info)) > 0) interrupted_.Cancel(absl::CancelledError("interrupted"));
-    });
+    const SignalWatch signals(loop_, {SIGINT, SIGTERM, SIGHUP},
+                              [this](int) { interrupted_.Cancel(absl::CancelledError("interrupted")); });
     absl::Status status = RunToCompletion(loop_, Drive());
     child_.reset();
     return status;
@@ -133,8 +122,7 @@ class Generation {
   Task<absl::Status> One(size_t index) {
     v1::GenerateRequest request;
     request.set_request_id(absl::StrCat("prompt-", index));
-    const std::vector<int32_t>& tokens = prompts_[index];
-    request.set_prompt_tokens(std::string(reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(int32_t)));
+    AppendPacked(request.mutable_prompt_tokens(), std::span<const int32_t>(prompts_[index]));
     v1::SamplingParams& sampling = *request.mutable_sampling();
     sampling.set_temperature(static_cast<float>(options_.temperature));
     sampling.set_top_k(options_.top_k);
@@ -177,7 +165,7 @@ class Generation {
 }  // namespace
 
 absl::Status Generate(const GenerateOptions& options) {
-  if (absl::Status status = CheckModel(options.model, /*weights=*/true); !status.ok()) return Annotate(status, "--model");
+  if (const auto model = CheckModel(options.model, /*weights=*/true); !model.ok()) return Annotate(model.status(), "--model");
   const std::string tokenizer_dir = options.tokenizer.empty() ? options.model : options.tokenizer;
   MANTA_ASSIGN_OR_RETURN(TokenizerPtr tokenizer, tokenizer::Tokenizer::Load(tokenizer_dir));
   MANTA_ASSIGN_OR_RETURN(auto prompts, EncodePrompts(options, tokenizer, tokenizer_dir));

@@ -163,4 +163,17 @@ absl::StatusOr<std::pair<Dataset, Dataset>> LoadTrainAndValidation(const config:
   return std::make_pair(std::move(train), std::move(validation));
 }
 
+std::pair<int64_t, const char*> RowsOfAStep(const config::RunConfig& run) {
+  if (run.algorithm == config::Algorithm::kSft) {
+    return {run.policy.train_global_batch_size, "policy.train_global_batch_size"};
+  }
+  return {run.grpo.prompts_per_batch(), "grpo.num_prompts_per_step"};
+}
+
+absl::Status RequireRows(const Dataset& dataset, int64_t needed, const char* key) {
+  if (static_cast<int64_t>(dataset.rows.size()) >= needed) return absl::OkStatus();
+  return UserError(
+      absl::StrCat(key, ": ", dataset.path, " has ", dataset.rows.size(), " rows for training, fewer than the ", needed, " of a step"));
+}
+
 }  // namespace manta::controller

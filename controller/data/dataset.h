@@ -46,4 +46,10 @@ struct Dataset {
 [[nodiscard]] absl::StatusOr<std::pair<Dataset, Dataset>> LoadTrainAndValidation(const config::DataConfig& config,
                                                                                  uint64_t seed);
 
+// The rows that training draws at once, and the key that says how many.
+std::pair<int64_t, const char*> RowsOfAStep(const config::RunConfig& run);
+
+// INVALID_ARGUMENT where the set has fewer than `needed` rows; `key` is what asks for them.
+[[nodiscard]] absl::Status RequireRows(const Dataset& dataset, int64_t needed, const char* key);
+
 }  // namespace manta::controller

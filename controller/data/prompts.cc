@@ -49,7 +49,11 @@ absl::StatusOr<PromptBuilder> PromptBuilder::Load(const config::RunConfig& confi
   builder.tokenizer_ = std::move(tokenizer);
   builder.kwargs_ = Json::parse(tokenizer_config.chat_template_kwargs_json, nullptr, /*allow_exceptions=*/false);
   if (builder.kwargs_.is_discarded()) return UserError("policy.tokenizer.chat_template_kwargs: not a JSON object");
-  builder.max_input_ = config.data.max_input_seq_length;
+  // A conversation has to fit into a sequence, a prompt to leave room for a token of its answer.
+  const bool sft = config.algorithm == config::Algorithm::kSft;
+  const int64_t longest = std::min(config.policy.max_total_sequence_length,
+                                   sft ? config.policy.max_total_sequence_length : config.policy.generation.max_model_len);
+  builder.max_input_ = std::min(config.data.max_input_seq_length, sft ? longest : longest - 1);
   builder.add_bos_ = config.data.add_bos;
   builder.add_eos_ = config.data.add_eos;
   builder.add_generation_prompt_ = config.data.add_generation_prompt;

@@ -39,7 +39,7 @@ class PromptBuilder {
   // The tokenizer's folder is policy.tokenizer.name; the template its own, or policy.tokenizer.chat_template.
   [[nodiscard]] static absl::StatusOr<PromptBuilder> Load(const config::RunConfig& config);
 
-  // Empty where the prompt is longer than data.max_input_seq_length. Errors name the dataset's file and line.
+  // Empty where the prompt is longer than data.max_input_seq_length, or leaves no room for an answer. Errors name the dataset's file and line.
   [[nodiscard]] absl::StatusOr<std::optional<RolloutPrompt>> Prompt(const Dataset& dataset, int64_t row) const;
 
   // Messages are rendered prefix by prefix; what each adds is encoded by itself, and counts where an assistant said it

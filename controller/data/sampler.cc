@@ -23,8 +23,8 @@ void RowSampler::Shuffle() {
 
 std::vector<int64_t> RowSampler::Next(int64_t count) {
   MANTA_CHECK(count > 0 && count <= num_rows_);
-  if (position_.row + count > num_rows_) {
-    position_ = {position_.epoch + 1, 0};
+  if (const int64_t epoch = EpochOfNext(count); epoch != position_.epoch) {
+    position_ = {epoch, 0};
     Shuffle();
   }
   const auto begin = order_.begin() + position_.row;

@@ -21,6 +21,9 @@ class RowSampler {
   // data loaders do. 0 < count <= num_rows.
   std::vector<int64_t> Next(int64_t count);
 
+  // The epoch that Next(count) would draw from.
+  int64_t EpochOfNext(int64_t count) const { return position_.epoch + (position_.row + count > num_rows_ ? 1 : 0); }
+
   RowPosition position() const { return position_; }
 
  private:

@@ -7,6 +7,11 @@
 #include "common/rpc/call.h"
 
 namespace manta::controller {
+namespace {
+
+constexpr int kMostSamplesInFlight = 8192;  // as many as a generator's queue takes by default
+
+}  // namespace
 
 uint64_t SampleSeed(uint64_t seed, uint64_t group, uint64_t index) {
   const auto block = Philox4x32({static_cast<uint32_t>(group), static_cast<uint32_t>(group >> 32),
@@ -28,7 +33,8 @@ RolloutEngine::RolloutEngine(EventLoop& loop, GeneratorPool& generators,
 }
 
 Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts, RolloutOptions options) {
-  Semaphore capacity(loop_, std::max(1, options.max_concurrent_groups));
+  const int fits = kMostSamplesInFlight / std::max(1, options.samples_per_prompt);
+  Semaphore capacity(loop_, std::clamp(fits, 1, std::max(1, options.max_concurrent_groups)));
   const absl::Time start = absl::Now();
   last_generated_ = start;
   std::vector<Task<std::vector<Sample>>> groups;

@@ -2,45 +2,51 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "absl/strings/str_cat.h"
 
 namespace manta::controller {
 
-std::map<std::string, double> RolloutMetrics(std::span<const Sample> samples) {
-  double count = 0, reward = 0, prompt = 0, generated = 0, truncated = 0;
-  double least = std::numeric_limits<double>::infinity(), most = -least, longest = 0;
-  std::map<std::string, double> components;
+void RolloutStats::Add(std::span<const Sample> samples) {
+  samples_ += static_cast<double>(samples.size());
   for (const Sample& sample : samples) {
     if (!sample.status.ok()) continue;
-    ++count;
-    reward += sample.reward;
-    least = std::min(least, sample.reward);
-    most = std::max(most, sample.reward);
-    prompt += sample.prompt_length;
-    generated += sample.response_length();
-    longest = std::max(longest, static_cast<double>(sample.response_length()));
-    truncated += sample.truncated() ? 1 : 0;
-    for (const auto& [name, value] : sample.reward_components) components[name] += value;
+    ++ok_;
+    reward_ += sample.reward;
+    least_ = std::min(least_, sample.reward);
+    most_ = std::max(most_, sample.reward);
+    prompt_ += sample.prompt_length;
+    generated_ += sample.response_length();
+    longest_ = std::max(longest_, static_cast<double>(sample.response_length()));
+    truncated_ += sample.truncated() ? 1 : 0;
+    for (const auto& [name, value] : sample.reward_components) components_[name] += value;
   }
+}
+
+std::map<std::string, double> RolloutStats::Metrics() const {
   std::map<std::string, double> metrics = {
-      {"num_failed_samples", static_cast<double>(samples.size()) - count},
-      {"total_generated_tokens", generated},
-      {"total_num_tokens", prompt + generated},
+      {"num_failed_samples", samples_ - ok_},
+      {"total_generated_tokens", generated_},
+      {"total_num_tokens", prompt_ + generated_},
   };
-  if (count == 0) return metrics;
-  metrics["reward"] = metrics["mean_total_reward"] = reward / count;
-  metrics["min_total_reward"] = least;
-  metrics["max_total_reward"] = most;
-  metrics["mean_prompt_length"] = prompt / count;
-  metrics["mean_gen_tokens_per_sample"] = generated / count;
-  metrics["mean_total_tokens_per_sample"] = (prompt + generated) / count;
-  metrics["max_gen_tokens_per_sample"] = longest;
-  metrics["truncation_rate"] = truncated / count;
-  metrics["natural_termination_rate"] = 1 - truncated / count;
-  for (const auto& [name, sum] : components) metrics[absl::StrCat("reward/", name)] = sum / count;
+  if (ok_ == 0) return metrics;
+  metrics["reward"] = metrics["mean_total_reward"] = reward_ / ok_;
+  metrics["min_total_reward"] = least_;
+  metrics["max_total_reward"] = most_;
+  metrics["mean_prompt_length"] = prompt_ / ok_;
+  metrics["mean_gen_tokens_per_sample"] = generated_ / ok_;
+  metrics["mean_total_tokens_per_sample"] = (prompt_ + generated_) / ok_;
+  metrics["max_gen_tokens_per_sample"] = longest_;
+  metrics["truncation_rate"] = truncated_ / ok_;
+  metrics["natural_termination_rate"] = 1 - truncated_ / ok_;
+  for (const auto& [name, sum] : components_) metrics[absl::StrCat("reward/", name)] = sum / ok_;
   return metrics;
+}
+
+std::map<std::string, double> RolloutMetrics(std::span<const Sample> samples) {
+  RolloutStats stats;
+  stats.Add(samples);
+  return stats.Metrics();
 }
 
 std::map<std::string, double> MismatchMetrics(std::span<const Sample> samples,

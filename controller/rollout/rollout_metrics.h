@@ -3,6 +3,7 @@
 // Pure functions of the samples. Samples whose status is not OK are counted and left out of every mean.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <span>
 #include <string>
@@ -10,6 +11,18 @@
 #include "controller/rollout/sample.h"
 
 namespace manta::controller {
+
+// The same of samples that come in parts: nothing of them is kept.
+class RolloutStats {
+ public:
+  void Add(std::span<const Sample> samples);
+  std::map<std::string, double> Metrics() const;
+
+ private:
+  double samples_ = 0, ok_ = 0, reward_ = 0, prompt_ = 0, generated_ = 0, truncated_ = 0, longest_ = 0;
+  double least_ = std::numeric_limits<double>::infinity(), most_ = -std::numeric_limits<double>::infinity();
+  std::map<std::string, double> components_;
+};
 
 // mean/min/max_total_reward, mean_gen_tokens_per_sample, truncation_rate, num_failed_samples, reward/<component>, ...
 std::map<std::string, double> RolloutMetrics(std::span<const Sample> samples);

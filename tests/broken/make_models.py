@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes the broken models and tokenizers of this folder: each is a small good one with one thing wrong."""
+"""Writes the broken models, checkpoints and tokenizers of this folder: each is a small good one with one thing wrong."""
 import json
 import os
 import struct
@@ -94,6 +94,21 @@ def models():
     model("index_not_json")
     write("models/index_not_json/model.safetensors.index.json", "{")
     model("small_vocabulary", vocab_size=2)
+    model("integer_weights", weights=changed(q, dtype="I32"))
+    model("generation_config_text", weights=good)
+    write("models/generation_config_text/generation_config.json", '{"eos_token_id": "end"}')
+
+
+def checkpoints():
+    info = {"step": 3, "consumed_samples": 24, "epoch": 0, "position": 24, "data_seed": 42, "weight_version": 4,
+            "metric": None, "metrics": {}}
+    write("checkpoints/no_information/step_3/config.yaml", "grpo: {}")
+    write("checkpoints/information_not_json/step_3/training_info.json", '{"step": ')
+    state = "policy/optimizer/trainer_state.json"
+    for name, optimizer in [("without_optimizer", False), ("without_weights", True)]:
+        write(f"checkpoints/{name}/step_3/training_info.json", json.dumps(info))
+        write(f"checkpoints/{name}/step_3/{state}", json.dumps({"format": 1, "step": 3, "schedule_step": 3,
+                                                               "optimizer": optimizer}))
 
 
 def tokenizers():
@@ -130,4 +145,5 @@ def tokenizers():
 
 
 models()
+checkpoints()
 tokenizers()

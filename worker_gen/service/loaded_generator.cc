@@ -13,9 +13,9 @@
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 #include "common/model/catch_aten.h"
+#include "common/model/generation_config.h"
 #include "common/model/parameters.h"
 #include "common/tokenizer/stream_decoder.h"
-#include "worker_gen/runner/generation_config.h"
 #include "worker_gen/runner/memory.h"
 #include "worker_gen/runner/model_runner.h"
 
@@ -121,7 +121,7 @@ absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1:
   MANTA_ASSIGN_OR_RETURN(options.limits.max_batched_tokens,
                          InRange("max_batched_tokens", request.max_batched_tokens(), 2048, 1 << 20));
   MANTA_ASSIGN_OR_RETURN(options.max_queued, InRange("max_queued", request.max_queued(), 8192, 1 << 24));
-  MANTA_ASSIGN_OR_RETURN(options.eos_ids, ReadEosIds(folder, config.eos_token_ids));
+  MANTA_ASSIGN_OR_RETURN(options.eos_ids, model::ReadEosIds(folder, config.eos_token_ids));
 
   MANTA_ASSIGN_OR_RETURN(model::Parameters parameters,
                          request.dummy_weights()

@@ -14,14 +14,18 @@ constexpr size_t kMaxTextBytes = size_t{16} << 20;
 
 }  // namespace
 
+absl::Status ReadOptions(const std::string& environment_json, nlohmann::json& options) {
+  options = nlohmann::json::object();
+  if (environment_json.empty()) return absl::OkStatus();
+  const nlohmann::json environment = nlohmann::json::parse(environment_json, nullptr, /*allow_exceptions=*/false);
+  if (!environment.is_object()) return absl::InvalidArgumentError("options_json is not a JSON object");
+  if (const auto it = environment.find("options"); it != environment.end()) options = *it;
+  return absl::OkStatus();
+}
+
 absl::StatusOr<std::shared_ptr<Batch>> Batch::Create(const v1::ScoreRequest& request, v1::ScoreReply* reply) {
-  nlohmann::json options = nlohmann::json::object();
-  if (!request.options_json().empty()) {
-    const nlohmann::json environment =
-        nlohmann::json::parse(request.options_json(), nullptr, /*allow_exceptions=*/false);
-    if (!environment.is_object()) return absl::InvalidArgumentError("options_json is not a JSON object");
-    if (const auto it = environment.find("options"); it != environment.end()) options = *it;
-  }
+  nlohmann::json options;
+  MANTA_RETURN_IF_ERROR(ReadOptions(request.options_json(), options));
   MANTA_ASSIGN_OR_RETURN(std::unique_ptr<Verifier> verifier, MakeVerifier(request.verifier(), options));
   return std::make_shared<Batch>(request, reply, std::move(verifier));
 }

@@ -7,12 +7,17 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "manta/v1/reward.pb.h"
+#include "nlohmann/json_fwd.hpp"
 #include "worker_reward/verifiers/verifier.h"
 
 namespace manta::reward {
+
+// The options for a verifier of an environment's tree: the JSON object that ScoreRequest.options_json carries.
+[[nodiscard]] absl::Status ReadOptions(const std::string& environment_json, nlohmann::json& options);
 
 class Batch {
  public:

@@ -1,10 +1,10 @@
-#include "worker_gen/runner/generation_config.h"
+#include "common/model/generation_config.h"
 
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "nlohmann/json.hpp"
 
-namespace manta::gen {
+namespace manta::model {
 
 absl::StatusOr<std::vector<int32_t>> ReadEosIds(const std::filesystem::path& folder,
                                                 absl::Span<const int64_t> from_config) {
@@ -28,4 +28,4 @@ absl::StatusOr<std::vector<int32_t>> ReadEosIds(const std::filesystem::path& fol
   return ids;
 }
 
-}  // namespace manta::gen
+}  // namespace manta::model

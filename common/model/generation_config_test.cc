@@ -1,10 +1,10 @@
-#include "worker_gen/runner/generation_config.h"
+#include "common/model/generation_config.h"
 
 #include "common/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
-namespace manta::gen {
+namespace manta::model {
 namespace {
 
 using ::testing::ElementsAre;
@@ -40,4 +40,4 @@ TEST_F(GenerationConfigTest, BrokenFilesNameFileAndField) {
 }
 
 }  // namespace
-}  // namespace manta::gen
+}  // namespace manta::model
