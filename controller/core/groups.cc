@@ -295,12 +295,16 @@ void Core::Impl::SaveGroup(Group& group) {
   row.set_ready(group.was_ready);
   row.set_restarts(group.restarts);
   row.set_removing(group.state == GroupState::kRemoving);
+  row.set_over(group.state == GroupState::kRestarting || group.state == GroupState::kBackoff);
+  row.set_failed(group.state == GroupState::kFailed);
+  if (!group.failure.ok()) *row.mutable_failure() = ToProto(group.failure);
   if (!group.own_placement) row.set_placement_id(group.placement);
   for (const Actor& rank : group.ranks) {
     v1::ActorRow& saved = *row.add_ranks();
     saved.set_epoch(rank.epoch);
     saved.set_agent(rank.agent);
     saved.set_ready(rank.was_ready);
+    saved.set_over(rank.failed);
     saved.mutable_place()->set_node(NodeName(rank.place.node));
     for (uint64_t left = rank.place.gpus; left != 0; left &= left - 1) {
       saved.mutable_place()->add_gpus(std::countr_zero(left));

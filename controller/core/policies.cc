@@ -81,6 +81,7 @@ void Core::Impl::GiveUp(Group& group, const absl::Status& status) {
   spdlog::error("group {} has failed: {}", GroupName(group.key), std::string(status.message()));
   SetState(group, GroupState::kFailed);
   for (Actor& rank : group.ranks) rank.replacing = false;
+  if (group.journalled && !group.ranks.empty()) SaveGroup(group);
   AnswerWaiting(group, status);
   Emit(group, GroupEvent::kFailed, status);
 }
@@ -89,6 +90,8 @@ void Core::Impl::BeginRestart(Group& group, const absl::Status& why, bool planne
   if (!planned) ++group.restarts;
   group.planned = planned;
   SetState(group, GroupState::kRestarting);
+  // That this epoch is over must not be forgotten: its actors' exits are, once they are acknowledged.
+  SaveGroup(group);
   Emit(group, GroupEvent::kRestarting, why);
   for (int i = 0; i < static_cast<int>(group.ranks.size()); ++i) {
     group.ranks[i].replacing = false;
@@ -138,6 +141,8 @@ void Core::Impl::BeginReplace(Group& group, int i, const absl::Status& why, bool
   group.planned = planned;
   rank.replacing = true;
   rank.backoff_until = absl::InfiniteFuture();
+  rank.failed = true;
+  SaveGroup(group);
   Emit(group, GroupEvent::kRestarting, why);
   // Where its process is gone already, whoever reported that calls RankGone next.
   if (rank.may_run()) StopRank(group, i, planned ? kMoveGrace : absl::ZeroDuration());

@@ -150,7 +150,11 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
   group.journalled = group.adopted = true;
   group.history.assign(row.history().begin(), row.history().end());
   if (!group.request.name().empty()) names_[group.request.name()] = key;
-  group.state = row.removing() ? GroupState::kRemoving : GroupState::kStarting;
+  group.failure = FromProto(row.failure());
+  group.state = row.removing() ? GroupState::kRemoving
+                : row.failed() ? GroupState::kFailed
+                : row.over()   ? GroupState::kRestarting
+                               : GroupState::kStarting;
   bool ports_missing = false;
   for (int i = 0; i < row.ranks_size(); ++i) {
     const v1::ActorRow& saved = row.ranks(i);
@@ -161,13 +165,18 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
     rank.was_ready = saved.ready();
     rank.ports.assign(saved.ports().begin(), saved.ports().end());
     rank.last_beat = rank.last_progress = loop_.Now();
-    rank.phase = row.removing() ? ActorPhase::kStopping : saved.ready() ? ActorPhase::kUnknown : ActorPhase::kStarting;
+    const bool ends = row.removing() || row.over() || (saved.over() && !row.failed());
+    rank.phase = ends                            ? ActorPhase::kStopping
+                 : saved.ready() || row.failed() ? ActorPhase::kUnknown
+                                                 : ActorPhase::kStarting;
+    rank.failed = saved.over();
+    rank.replacing = saved.over() && !row.removing() && !row.over() && !row.failed();
     if (rank.phase == ActorPhase::kStarting) {
       rank.start_until = loop_.Now() + options_.recovery + absl::Milliseconds(group.request.start_deadline_ms());
     }
     ports_missing |= group.request.ports_per_rank() > 0 && rank.ports.empty();
   }
-  if (ports_missing && !row.removing()) {
+  if (ports_missing && group.state == GroupState::kStarting) {
     group.state = GroupState::kLeasing;  // asked for again once recovery is over
     for (Actor& rank : group.ranks) rank.phase = ActorPhase::kPlaced;
   }

@@ -80,6 +80,30 @@ TEST_F(Recovery, ANodeThatDoesNotComeBackIsLost) {
   EXPECT_EQ(StateOf("train"), "");
 }
 
+TEST_F(Recovery, AnEndThatWasAcknowledgedIsRemembered) {
+  Make();
+  auto node = Node("n0", 2);
+  const auto group = Create(Request("train", 1, 1, v1::RestartPolicy::RESTART_GROUP)).value();
+  node->announces = false;
+  node->Exit("train-0", group.epoch(), -1, 9);
+  Run(3);
+  const uint64_t second = node->EpochOf("train-0");
+  ASSERT_GT(second, group.epoch());
+  node->Exit("train-0", second, 3, 0);  // before it was ready
+  Run(0.1);
+  EXPECT_EQ(StateOf("train"), "BACKOFF");
+  Crash();
+  node->actors.clear();  // what was acknowledged, its agent has forgotten
+  node->announces = true;
+  Make();
+  ASSERT_TRUE(node->Join(*core_).ok());
+  Run(10);
+  EXPECT_EQ(StateOf("train"), "READY");
+  EXPECT_EQ(GroupOf("train").restarts(), 2);
+  EXPECT_GT(GroupOf("train").epoch(), second);
+  EXPECT_EQ(node->started.size(), 3u);  // the second epoch was not started twice
+}
+
 TEST_F(Recovery, AnAgentStartedAnewAdoptsNothing) {
   Make();
   auto node = Node("n0", 2);

@@ -189,7 +189,16 @@ void RealAgent::Tell(node::ShimId id, v1::ActorReport report) {
 void RealAgent::KillShim(node::ShimId id) {
   const auto found = shims_.find(id);
   if (found != shims_.end()) {
-    for (const auto& [key, worker] : found->second.workers) truth_.Ended(key.first, key.second);
+    for (const auto& [key, worker] : found->second.workers) {
+      truth_.Ended(key.first, key.second);
+      if (found->second.orphaned_at == absl::InfiniteFuture()) continue;
+      // Nobody sees it die: the next agent must find out that it was there, or the head has it started once more.
+      v1::ActorReport report = Of(key, worker.pid);
+      report.mutable_exited()->set_actor_id(key.first);
+      report.mutable_exited()->set_epoch(key.second);
+      report.mutable_exited()->set_exit_signal(9);
+      records_[key] = std::move(report);
+    }
     shims_.erase(found);
   }
   ToAgent([id](node::AgentCore& core) { core.OnShimGone(id, "was killed by signal 9 (Killed)"); });
