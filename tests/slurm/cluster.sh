@@ -1,0 +1,109 @@
+# A Slurm cluster of one node for a test: munged, slurmctld and slurmd of Debian's packages, with keys, sockets, ports,
+# logs and state in a folder of their own. Source it; needs root.
+#
+#   slurm_find || exit 77      # where the daemons are not there
+#   slurm_start DIR            # exports SLURM_CONF, so sbatch and the others speak to it
+#   slurm_stop
+#
+# SLURM_ROOT: a folder into which the packages were unpacked, where they are not installed.
+
+slurm_find() {
+  local root=${SLURM_ROOT:-}
+  slurm_bin=$root/usr/bin slurm_sbin=$root/usr/sbin
+  slurm_plugins=$root/usr/lib/x86_64-linux-gnu/slurm-wlm
+  [ -z "$root" ] || export LD_LIBRARY_PATH=$root/usr/lib/x86_64-linux-gnu:$slurm_plugins PATH=$slurm_bin:$PATH
+  for program in "$slurm_sbin/munged" "$slurm_sbin/slurmctld-wlm" "$slurm_sbin/slurmd-wlm" "$slurm_bin/sbatch"; do
+    [ -x "$program" ] || { echo "SKIP: needs the capability slurm ($program; Debian: slurmctld slurmd slurm-client munge)"; return 1; }
+  done
+  [ "$(id -u)" = 0 ] || { echo "SKIP: needs the capability root (slurmd)"; return 1; }
+}
+
+slurm_start() {
+  local dir=$1 host
+  host=$(hostname -s)
+  mkdir -p "$dir"/{munge,state,spool,log}
+  chmod 755 "$dir" "$dir"/{munge,log}
+  slurm_pids=()
+  dd if=/dev/urandom of="$dir/munge/key" bs=128 count=1 status=none
+  chmod 400 "$dir/munge/key"
+  "$slurm_sbin/munged" --foreground --force --key-file="$dir/munge/key" --socket="$dir/munge/socket" \
+    --pid-file="$dir/munge/pid" --log-file="$dir/munge/log" --seed-file="$dir/munge/seed" >"$dir/log/munged" 2>&1 &
+  slurm_pids+=($!)
+  local ports
+  ports=$(python3 -c 'import socket
+s = [socket.socket() for _ in range(2)]
+[x.bind(("127.0.0.1", 0)) for x in s]
+print(*[x.getsockname()[1] for x in s])')
+  cat >"$dir/cgroup.conf" <<CONF
+CgroupPlugin=cgroup/v1
+CONF
+  cat >"$dir/slurm.conf" <<CONF
+ClusterName=test
+SlurmctldHost=$host(127.0.0.1)
+SlurmctldPort=${ports% *}
+SlurmdPort=${ports#* }
+AuthType=auth/munge
+AuthInfo=socket=$dir/munge/socket
+CredType=cred/munge
+PluginDir=$slurm_plugins
+SlurmUser=root
+SlurmdUser=root
+StateSaveLocation=$dir/state
+SlurmdSpoolDir=$dir/spool
+SlurmctldPidFile=$dir/slurmctld.pid
+SlurmdPidFile=$dir/slurmd.pid
+SlurmctldLogFile=$dir/log/slurmctld
+SlurmdLogFile=$dir/log/slurmd
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+AccountingStorageType=accounting_storage/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SwitchType=switch/none
+MpiDefault=none
+ReturnToService=2
+JobRequeue=1
+KillWait=10
+MinJobAge=300
+SchedulerParameters=batch_sched_delay=1,sched_interval=2
+RequeueExit=
+NodeName=$host NodeAddr=127.0.0.1 CPUs=$(nproc) State=UNKNOWN
+PartitionName=test Nodes=$host Default=YES MaxTime=INFINITE State=UP OverSubscribe=FORCE:4
+CONF
+  sed -i '/^RequeueExit=$/d' "$dir/slurm.conf"
+  export SLURM_CONF=$dir/slurm.conf
+  for _ in $(seq 50); do [ -S "$dir/munge/socket" ] && break; sleep 0.1; done
+  "$slurm_sbin/slurmctld-wlm" -D -f "$SLURM_CONF" >"$dir/log/slurmctld.out" 2>&1 &
+  slurm_pids+=($!)
+  "$slurm_sbin/slurmd-wlm" -D -f "$SLURM_CONF" -d "$slurm_sbin/slurmstepd-wlm" >"$dir/log/slurmd.out" 2>&1 &
+  slurm_pids+=($!)
+  for _ in $(seq 150); do
+    sinfo -h -o %T 2>/dev/null | grep -q idle && return 0
+    sleep 0.2
+  done
+  echo "the Slurm cluster did not start:"
+  tail -n 5 "$dir"/log/*
+  return 1
+}
+
+slurm_stop() {
+  local pid
+  for pid in "${slurm_pids[@]:-}"; do [ -n "$pid" ] && kill "$pid" 2>/dev/null; done
+  for pid in "${slurm_pids[@]:-}"; do [ -n "$pid" ] && wait "$pid" 2>/dev/null; done
+  slurm_pids=()
+  return 0
+}
+
+# STATE of job ID: PENDING, RUNNING, COMPLETED, FAILED, CANCELLED ...
+slurm_state() { scontrol show job "$1" | sed -n 's/^ *JobState=\([A-Z_]*\).*/\1/p'; }
+# Waits until job $1 is in a state that matches $2, for $3 seconds.
+slurm_wait() {
+  local end=$((SECONDS + $3))
+  while [ $SECONDS -lt $end ]; do
+    [[ $(slurm_state "$1") =~ ^($2)$ ]] && return 0
+    sleep 0.3
+  done
+  echo "job $1 is $(slurm_state "$1"), not $2"
+  return 1
+}
