@@ -293,6 +293,7 @@ void Core::Impl::SaveGroup(Group& group) {
   *row.mutable_request() = group.request;
   row.set_epoch(group.epoch);
   row.set_ready(group.was_ready);
+  row.set_ever_ready(group.ever_ready);
   row.set_restarts(group.restarts);
   row.set_removing(group.state == GroupState::kRemoving);
   row.set_over(group.state == GroupState::kRestarting || group.state == GroupState::kBackoff);

@@ -146,7 +146,7 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
   group.own_placement = row.placement_id() == 0;
   group.restarts = row.restarts();
   group.was_ready = row.ready();
-  group.ever_ready = row.ready() || row.restarts() > 0;
+  group.ever_ready = row.ever_ready();
   group.journalled = group.adopted = true;
   group.history.assign(row.history().begin(), row.history().end());
   if (!group.request.name().empty()) names_[group.request.name()] = key;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <iterator>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -256,7 +257,14 @@ void World::Remove(Ask& ask) {
 
 void World::Act() {
   SimHost& agent = *agents_[Below(agents_.size())];
-  switch (Below(calm_ ? 4 : 22)) {
+  // Two of four seeds have everything; one has mostly silence (stopped agents, cut cables), one mostly dead heads and
+  // bad disks: rare coincidences of the same kind.
+  static constexpr int kSilence[] = {0, 2, 2, 2, 3, 6, 11, 11, 12, 12, 14, 14, 15, 15, 20};
+  static constexpr int kHeads[] = {0, 1, 2, 2, 3, 4, 6, 9, 10, 16, 16, 17, 17, 18, 19, 21};
+  uint64_t action = Below(22);
+  if (options_.seed % 4 == 1) action = kSilence[Below(std::size(kSilence))];
+  if (options_.seed % 4 == 3) action = kHeads[Below(std::size(kHeads))];
+  switch (action) {
     case 0:
     case 1:
       if (asks_.size() < 400) NewPlacement();
