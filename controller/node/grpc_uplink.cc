@@ -61,8 +61,8 @@ class GrpcUplink::Attempt : public std::enable_shared_from_this<Attempt> {
   void Ended(const absl::Status& status) {
     if (status.ok()) return Down(UplinkLoss::kHeadGone, status);
     if (IsRejection(status)) return Down(UplinkLoss::kRejected, status);
-    Probe(owner_.loop_, address_, kProbe, [weak = weak_from_this(), status](bool answers) {
-      if (const auto self = weak.lock()) self->Down(answers ? UplinkLoss::kHeadGone : UplinkLoss::kSilent, status);
+    Probe(owner_.loop_, address_, kProbe, [weak = weak_from_this(), status](bool refused) {
+      if (const auto self = weak.lock()) self->Down(refused ? UplinkLoss::kHeadGone : UplinkLoss::kSilent, status);
     });
   }
   void Down(UplinkLoss loss, const absl::Status& status) {

@@ -1,6 +1,7 @@
 // GrpcUplink: AgentCore's way to the head over NodeService.Join. Where a stream ends with an error, it asks the head's
-// machine itself, by a connection of its own, whether it answers: gRPC does not tell a head that has died from a cut
-// cable. Belongs to its loop.
+// machine itself, by a connection of its own, whether anybody listens there: gRPC does not tell a head that has died
+// from a cut cable. A connection that is made proves nothing: if the head is there, the next attempt joins it; a proxy
+// in between accepts what it cannot pass on. Belongs to its loop.
 #pragma once
 
 #include <functional>

@@ -64,9 +64,9 @@ class UplinkPort {
 };
 
 enum class UplinkLoss {
-  kHeadGone,  // the head's machine answers (refused, reset, closed), so the head has died or ended: nobody else can
-              // have been given what runs here
-  kSilent,    // no answer: the network may be cut, with the head alive behind it
+  kHeadGone,  // the head's machine says that nobody listens there, or the head has ended the stream in order: nobody
+              // else can have been given what runs here
+  kSilent,    // anything else: the network may be cut, with the head alive behind it
   kRejected,  // the head has answered that it does not want this node; final
 };
 

@@ -12,7 +12,7 @@
 namespace manta::node {
 namespace {
 
-bool Answers(const addrinfo& target, absl::Duration limit) {
+bool Refuses(const addrinfo& target, absl::Duration limit) {
   const int fd = socket(target.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (fd < 0) return false;
   int error = connect(fd, target.ai_addr, target.ai_addrlen) == 0 ? 0 : errno;
@@ -26,10 +26,10 @@ bool Answers(const addrinfo& target, absl::Duration limit) {
     }
   }
   close(fd);
-  return error == 0 || error == ECONNREFUSED || error == ECONNRESET;
+  return error == ECONNREFUSED || error == ECONNRESET;
 }
 
-bool Answers(const std::string& address, absl::Duration limit) {
+bool Refuses(const std::string& address, absl::Duration limit) {
   const size_t colon = address.rfind(':');
   if (colon == std::string::npos) return false;
   std::string host = address.substr(0, colon);
@@ -38,20 +38,20 @@ bool Answers(const std::string& address, absl::Duration limit) {
   hints.ai_socktype = SOCK_STREAM;
   addrinfo* found = nullptr;
   if (getaddrinfo(host.c_str(), address.c_str() + colon + 1, &hints, &found) != 0) return false;
-  bool answers = false;
-  for (const addrinfo* target = found; target != nullptr && !answers; target = target->ai_next) {
-    answers = Answers(*target, limit);
+  bool refuses = found != nullptr;  // each of them
+  for (const addrinfo* target = found; target != nullptr && refuses; target = target->ai_next) {
+    refuses = Refuses(*target, limit);
   }
   freeaddrinfo(found);
-  return answers;
+  return refuses;
 }
 
 }  // namespace
 
 void Probe(EventLoop& loop, const std::string& address, absl::Duration limit, std::function<void(bool)> done) {
   std::thread([poster = loop.poster(), address, limit, done = std::move(done)] {
-    const bool answers = Answers(address, limit);
-    poster.Post([done, answers] { done(answers); });
+    const bool refused = Refuses(address, limit);
+    poster.Post([done, refused] { done(refused); });
   }).detach();
 }
 

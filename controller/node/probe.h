@@ -1,4 +1,5 @@
-// Whether a machine answers at an address: by a TCP connection that is made and dropped.
+// Whether a machine says that nobody listens at an address: by a TCP connection that is tried, and dropped if it is
+// made.
 #pragma once
 
 #include <functional>
@@ -9,9 +10,9 @@
 
 namespace manta::node {
 
-// `done` on the loop, once: true where the connection was accepted or refused (a refusal, too, is an answer of the
-// machine's), false where nothing came within `limit` or there is no way to it. Names are looked up on a thread of its
-// own.
-void Probe(EventLoop& loop, const std::string& address, absl::Duration limit, std::function<void(bool answers)> done);
+// `done` on the loop, once: true where the connection was refused, false where it was made (by whoever lives there, or
+// by a proxy that knows no more than this process), where nothing came within `limit`, or where there is no way to it.
+// Names are looked up on a thread of its own.
+void Probe(EventLoop& loop, const std::string& address, absl::Duration limit, std::function<void(bool refused)> done);
 
 }  // namespace manta::node
