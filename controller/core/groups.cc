@@ -16,7 +16,7 @@ namespace {
 
 constexpr absl::Duration kStartDeadline = absl::Seconds(60);
 
-constexpr size_t kHistory = 16;
+constexpr size_t kHistory = 16, kMaxWaiting = 10'000;
 
 bool IsName(const std::string& name, bool dashes) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [&](unsigned char c) {
@@ -73,6 +73,9 @@ void Core::Impl::CreateGroup(v1::GroupRequest request, Answer<v1::GroupReply> an
   if (status.ok() && there == nullptr && !request.name().empty() && names_.count(request.name()) > 0) {
     status = absl::AlreadyExistsError(
         absl::StrCat("group ", GroupName(names_.at(request.name())), " is called ", request.name(), " already"));
+  }
+  if (status.ok() && there == nullptr && queue_.size() >= kMaxWaiting) {
+    status = absl::ResourceExhaustedError(absl::StrCat(kMaxWaiting, " requests wait for room already"));
   }
   if (status.ok() && there != nullptr) {
     if (there->state == GroupState::kRemoving) {

@@ -11,7 +11,7 @@ namespace manta::controller::core {
 namespace {
 
 constexpr absl::Duration kForget = absl::Hours(1);  // lost nodes that nothing is placed on any more
-constexpr size_t kMaxLabels = 64, kMaxGpus = 64;
+constexpr size_t kMaxLabels = 64, kMaxGpus = 64, kMaxName = 253;
 
 absl::StatusOr<scheduler::NodeCapacity> CapacityOf(const v1::NodeHello& hello) {
   scheduler::NodeCapacity capacity{.cpu_slots = std::max(hello.cpu_slots(), 0), .memory_bytes = hello.memory_bytes()};
@@ -59,6 +59,7 @@ int Core::Impl::num_nodes() const {
 
 absl::StatusOr<uint64_t> Core::Impl::NodeJoined(const v1::NodeHello& hello, std::shared_ptr<AgentPort> port) {
   if (hello.node().empty()) return absl::InvalidArgumentError("a node without a name cannot join");
+  if (hello.node().size() > kMaxName) return absl::InvalidArgumentError("a node's name has 253 characters at most");
   if (stopping_) return absl::UnavailableError("the cluster is stopping");
   MANTA_ASSIGN_OR_RETURN(scheduler::NodeCapacity capacity, CapacityOf(hello));
   const NodeId known = view_.Find(hello.node());
