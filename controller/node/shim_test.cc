@@ -19,12 +19,14 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
+#include "common/actor/thread_stacks.h"
 #include "common/actor/zygote.h"
 #include "common/base/file.h"
 #include "common/base/kill.h"
 #include "controller/node/launcher.h"
 #include "controller/node/local_processes.h"
 #include "controller/node/memory_group.h"
+#include "controller/node/stacks.h"
 #include "controller/node/state_dir.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -396,6 +398,32 @@ TEST_F(ShimTest, FilesAndDescriptorsAreLimited) {
   EXPECT_THAT(failed_["a-1"], HasSubstr("open_files: 1073741824 is above"));
 }
 
+TEST_F(ShimTest, AHangingWorkerShowsItsStacks) {
+  const ShimId shim = NewShim("a-0.1");
+  Start(shim, "a-0", {"hang"});
+  ASSERT_TRUE(Await([&] { return ready_.size() == 1; }));
+  v1::ShimOrder order;
+  order.mutable_worker()->mutable_actor()->set_actor_id("a-0");
+  order.mutable_worker()->mutable_actor()->set_epoch(1);
+  order.mutable_worker()->mutable_order()->mutable_stacks()->set_reason("no progress for 10 s");
+  ASSERT_TRUE(processes_->Send(shim, order));
+  const auto count = [this] {
+    const std::string log = Log("a-0");
+    int found = 0;
+    for (size_t at = 0; (at = log.find("stack of thread ", at)) != std::string::npos; ++at) ++found;
+    return found;
+  };
+  ASSERT_TRUE(Await([&] { return count() == 2; })) << Log("a-0");
+  EXPECT_THAT(Log("a-0"), HasSubstr("the stacks of all threads follow: no progress for 10 s"));
+  EXPECT_TRUE(Runs(pids_["a-0"]));
+
+  std::string outside;
+  ReadStacks(loop_, pids_["a-0"], [&](std::string text) { outside = std::move(text); });
+  ASSERT_TRUE(Await([&] { return !outside.empty(); }, absl::Seconds(15)));
+  EXPECT_THAT(outside, HasSubstr(absl::StrCat("thread ", pids_["a-0"], " (")));
+  EXPECT_THAT(outside, HasSubstr(" state S in "));
+}
+
 TEST_F(ShimTest, StartsByTheSecond) {
   constexpr int kStarts = 50;
   const absl::Time begin = absl::Now();
@@ -445,8 +473,13 @@ int Work(const std::string& mode) {
     }
     address = absl::StrCat(child);
   }
+  if (mode == "hang") {
+    actor::InstallStackHandler();
+    std::thread([] { absl::SleepFor(absl::Hours(1)); }).detach();
+  }
   report.mutable_ready()->set_address(address);
   link->Send(report);
+  if (mode == "hang") absl::SleepFor(absl::Hours(1));
   if (mode == "brief") {
     loop.RunFor(absl::Milliseconds(400));
     return 6;
