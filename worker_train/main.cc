@@ -2,12 +2,16 @@
 #include "absl/strings/str_cat.h"
 #include "common/actor/worker.h"
 #include "common/base/allocation.h"
+#include "common/base/status.h"
 #include "common/comm/weight_source.h"
 #include "worker_train/service.h"
 
 int main(int argc, char** argv) {
   auto worker = manta::actor::Worker::Create(argc, argv);
   if (!worker.ok()) return manta::actor::Fail(worker.status());
+  if (const auto& rest = (*worker)->args(); !rest.empty()) {
+    return manta::actor::Fail(manta::UserError("unknown argument " + rest[0]));
+  }
   manta::KeepFreedMemory();
   manta::comm::WeightStoreOptions store_options;
   store_options.rank = (*worker)->rank();

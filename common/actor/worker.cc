@@ -261,6 +261,13 @@ class Worker::Impl {
 };
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
+  if (argc == 2 && std::string_view(argv[1]) == "--help") {
+    std::printf("%s: a worker of a Manta run. The node agent starts it; by itself it runs as\n"
+                "  %s --standalone --token-file FILE [--actor-id ROLE-RANK] [--listen 127.0.0.1:0] [--parent-pid PID]\n"
+                "and says on its first line where it listens. `manta run` and `manta generate` do all that.\n",
+                program_invocation_short_name, program_invocation_short_name);
+    std::exit(0);
+  }
   std::vector<std::string> args(argv + 1, argv + argc);
   if (auto forked = MaybeServeAsZygote()) args.assign(forked->begin() + 1, forked->end());
   // Before any thread is there, so that every one inherits the mask.
