@@ -11,8 +11,10 @@
 #include "absl/synchronization/notification.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/token.h"
+#include "controller/node/captured_log.h"
 #include "controller/service/cluster_service.h"
 #include "controller/service/node_service.h"
 #include "controller/service/run_service.h"
@@ -39,7 +41,7 @@ class Head::Impl {
       : loop_(loop), options_(std::move(options)), jobs_(jobs), on_shutdown_(std::move(on_shutdown)) {}
 
   absl::Status Start() {
-    MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(options_.token_file));
+    MANTA_ASSIGN_OR_RETURN(token_, rpc::ReadTokenFile(options_.token_file));
     const std::filesystem::path journal_dir = options_.journal_dir.empty() ? options_.run_dir : options_.journal_dir;
     MANTA_ASSIGN_OR_RETURN(
         journal::SqliteJournal::Opened opened,
@@ -56,16 +58,20 @@ class Head::Impl {
     core::CoreOptions core = options_.core;
     core.incarnation = incarnation_;
     core.run_dir = options_.run_dir.string();
-    core.token_file = options_.token_file.string();
-    core.worker_token = token;
+    core.worker_token = token_;
     core.seed = incarnation_;
+    core.node_last_lines = [logs = options_.run_dir / "logs"](const std::string& node) {
+      std::vector<std::string> lines = node::LastLinesOf((logs / absl::StrCat("node-", node, ".log")).string());
+      if (lines.empty()) lines = node::LastLinesOf((logs / "node.log").string());  // as `manta run` calls it
+      return lines;
+    };
     core_ = std::make_unique<core::Core>(loop_, *journal_, jobs_, std::move(core), std::move(opened.entries));
-    nodes_ = std::make_unique<NodeService>(loop_, core_.get());
+    nodes_ = std::make_unique<NodeService>(loop_, core_.get(), options_.core.wait_on_controller_loss);
     registry_ = std::make_unique<ActorRegistry>(loop_, core_.get());
     cluster_ = std::make_unique<ClusterService>(
         loop_, core_.get(), ClusterService::Hooks{.ended = on_shutdown_, .counters = [this] { return Counters(); }});
     runs_ = std::make_unique<RunService>(loop_, core_.get(), jobs_);
-    MANTA_RETURN_IF_ERROR(Listen(token));
+    MANTA_RETURN_IF_ERROR(Listen());
     core_->set_controller_address(server_->address());
     MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kPidFile, absl::StrCat(getpid(), "\n")));
     MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kAddressFile, server_->address() + "\n"));
@@ -90,6 +96,7 @@ class Head::Impl {
   const HeadOptions options_;
   Jobs* const jobs_;
   const std::function<void(const std::string&)> on_shutdown_;
+  std::string token_;
   std::unique_ptr<journal::SqliteJournal> journal_;
   uint64_t incarnation_ = 0;
   std::set<std::string> jobs_with_rows_;
@@ -103,20 +110,20 @@ class Head::Impl {
 
  private:
   // Those who know the last head's address find this one there.
-  absl::Status Listen(const std::string& token) {
+  absl::Status Listen() {
     const std::vector<grpc::Service*> services = {nodes_.get(), registry_.get(), cluster_.get(), runs_.get()};
     const std::string last = LastAddress(options_.run_dir);
     const std::string host = options_.listen.substr(0, options_.listen.rfind(':') + 1);
     if (absl::EndsWith(options_.listen, ":0") && absl::StartsWith(last, host)) {
       absl::StatusOr<std::unique_ptr<rpc::Server>> server =
-          rpc::Server::Start({.listen = last, .token = token}, services);
+          rpc::Server::Start({.listen = last, .token = token_}, services);
       if (server.ok()) {
         server_ = *std::move(server);
         return absl::OkStatus();
       }
       spdlog::warn("{} is taken: listening elsewhere", last);
     }
-    MANTA_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen, .token = token}, services));
+    MANTA_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen, .token = token_}, services));
     return absl::OkStatus();
   }
 
@@ -154,6 +161,12 @@ const std::string& Head::address() const {
 }
 uint64_t Head::incarnation() const {
   return impl_->incarnation_;
+}
+std::shared_ptr<grpc::Channel> Head::Connect(const std::string& address) const {
+  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = rpc::OpenChannel(address, impl_->token_);
+  if (channel.ok()) return *std::move(channel);
+  spdlog::error("{}", std::string(channel.status().message()));
+  return nullptr;
 }
 bool Head::HasRowsOf(const std::string& job) const {
   return impl_->jobs_with_rows_.count(job) > 0 || impl_->progress_.count(job) > 0;

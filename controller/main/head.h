@@ -22,6 +22,7 @@
 #include "controller/core/core.h"
 #include "controller/journal/sqlite_journal.h"
 #include "controller/service/run_service.h"
+#include "grpcpp/channel.h"
 
 namespace manta::controller {
 
@@ -53,6 +54,8 @@ class Head {
   journal::SqliteJournal& journal();
   const std::string& address() const;
   uint64_t incarnation() const;
+  // A channel to a worker, with the job's credentials; null where the address cannot be reached with them.
+  std::shared_ptr<grpc::Channel> Connect(const std::string& address) const;
   // Whether an earlier head has left rows of this job.
   bool HasRowsOf(const std::string& job) const;
   // The value of a kProgress row that an earlier head has left; empty if none.

@@ -24,7 +24,7 @@ class NodeService::Session : public grpc::ServerBidiReactor<v1::NodeEvent, v1::N
                              public core::AgentPort,
                              public std::enable_shared_from_this<Session> {
  public:
-  Session(EventLoop& loop, core::Core* core) : poster_(loop.poster()), core_(core) {}
+  Session(EventLoop& loop, core::Core* core, bool returns) : poster_(loop.poster()), core_(core), returns_(returns) {}
   void Start() {
     self_ = shared_from_this();
     StartRead(&incoming_);
@@ -119,11 +119,13 @@ class NodeService::Session : public grpc::ServerBidiReactor<v1::NodeEvent, v1::N
   }
   void Ended() {
     if (std::exchange(ended_, true) || !session_.has_value()) return;
-    core_->NodeDisconnected(*session_, absl::UnavailableError("its connection has ended"));
+    const char* why = "its connection has ended (the process has died, or was stopped)";
+    core_->NodeDisconnected(*session_, absl::UnavailableError(why), /*left=*/!returns_);
   }
 
   const EventLoop::Poster poster_;
   core::Core* const core_;
+  const bool returns_;
   v1::NodeEvent incoming_;
   std::mutex mu_;
   std::deque<v1::NodeCommand> queue_;
@@ -138,7 +140,7 @@ class NodeService::Session : public grpc::ServerBidiReactor<v1::NodeEvent, v1::N
 };
 
 grpc::ServerBidiReactor<v1::NodeEvent, v1::NodeCommand>* NodeService::Join(grpc::CallbackServerContext*) {
-  auto session = std::make_shared<Session>(loop_, core_);
+  auto session = std::make_shared<Session>(loop_, core_, agents_return_);
   session->Start();
   return session.get();
 }

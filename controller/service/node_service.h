@@ -14,13 +14,17 @@ namespace manta::controller {
 
 class NodeService final : public v1::NodeService::CallbackService {
  public:
-  NodeService(EventLoop& loop, core::Core* core) : loop_(loop), core_(core) {}
+  // `agents_return`: one whose stream has ended is waited for, and its workers live; else (on_controller_loss: stop)
+  // the end of its stream is its own and theirs.
+  NodeService(EventLoop& loop, core::Core* core, bool agents_return)
+      : loop_(loop), core_(core), agents_return_(agents_return) {}
   grpc::ServerBidiReactor<v1::NodeEvent, v1::NodeCommand>* Join(grpc::CallbackServerContext* context) override;
 
  private:
   class Session;
   EventLoop& loop_;
   core::Core* const core_;
+  const bool agents_return_;
 };
 
 // For workers that announce themselves to the head instead of through their agent.
