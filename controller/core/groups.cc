@@ -299,7 +299,8 @@ void Core::Impl::SaveGroup(Group& group) {
   row.set_ever_ready(group.ever_ready);
   row.set_restarts(group.restarts);
   row.set_removing(group.state == GroupState::kRemoving);
-  row.set_over(group.state == GroupState::kRestarting || group.state == GroupState::kBackoff);
+  row.set_over(group.state == GroupState::kRestarting || group.state == GroupState::kBackoff ||
+               group.state == GroupState::kQueued);
   row.set_failed(group.state == GroupState::kFailed);
   if (!group.failure.ok()) *row.mutable_failure() = ToProto(group.failure);
   if (!group.own_placement) row.set_placement_id(group.placement);

@@ -104,6 +104,7 @@ void Core::Impl::SchedulePass() {
     rank_items_.erase(item);
     if (Group* group = Find(rank.key); group != nullptr && group->serial == rank.serial &&
                                        (group->state == GroupState::kReady || group->state == GroupState::kStarting)) {
+      ReleaseRank(placements_.at(group->placement), rank.rank);  // the old one's
       RankPlaced(*group, rank.rank, places[0]);
     } else {
       view_.Give(places[0], waiting.request.bundles(0), waiting.request.job());

@@ -81,7 +81,7 @@ void Core::Impl::GiveUp(Group& group, const absl::Status& status) {
   spdlog::error("group {} has failed: {}", GroupName(group.key), std::string(status.message()));
   SetState(group, GroupState::kFailed);
   for (Actor& rank : group.ranks) rank.replacing = false;
-  if (group.journalled && !group.ranks.empty()) SaveGroup(group);
+  if (group.journalled) SaveGroup(group);
   AnswerWaiting(group, status);
   Emit(group, GroupEvent::kFailed, status);
 }
@@ -132,6 +132,9 @@ void Core::Impl::Restart(Group& group) {
   placement.waits_for_nodes = true;
   placement.patience = std::max(placement.patience, kPatience);
   SetState(group, GroupState::kQueued);
+  // Its slots may be another's from here on: the journal must not give them back to it.
+  SaveGroup(group);
+  if (placement.explicit_) SavePlacement(placement);
   Enqueue(placement);
 }
 
@@ -158,7 +161,7 @@ void Core::Impl::StartReplacement(Group& group, int i) {
   if (whole.segment() > 1 || whole.strategy() == v1::STRATEGY_STRICT_PACK || group.request.ports_per_rank() > 0) {
     return BeginRestart(group, group.ranks[i].died, /*planned=*/true);  // its place follows from the others'
   }
-  ReleaseRank(placement, i);
+  // It keeps its old slot until it has a new one: the two change in one row.
   scheduler::Waiting waiting{.id = NextToken(), .job_arrival = JobArrival(group.key.job), .arrival = placement.arrival};
   waiting.request = whole;
   waiting.request.set_name(ActorId(group.key, i));

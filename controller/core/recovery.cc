@@ -97,14 +97,17 @@ void Core::Impl::Recover(std::vector<JournalEntry> rows) {
 }
 
 void Core::Impl::RecoverPlacement(const v1::PlacementRow& row) {
-  if (!scheduler::CheckRequest(row.request()).ok() || row.ranks_size() != scheduler::NumRanks(row.request())) return;
+  const bool placed = row.ranks_size() > 0;  // none: its group waits for room again
+  if (!scheduler::CheckRequest(row.request()).ok()) return;
+  if (placed && row.ranks_size() != scheduler::NumRanks(row.request())) return;
   Placement& placement = placements_[row.id()];
   placement.id = row.id();
   placement.request = row.request();
   placement.arrival = row.arrival();
   arrivals_ = std::max(arrivals_, row.arrival());
   placement.patience = absl::Milliseconds(std::max<int64_t>(row.request().deadline_ms(), 0));
-  placement.explicit_ = placement.placed = true;
+  placement.explicit_ = true;
+  placement.placed = placed;
   if (!row.request().key().empty()) {
     placement_keys_[absl::StrCat(row.request().job(), "/", row.request().key())] = row.id();
   }
@@ -119,6 +122,10 @@ void Core::Impl::RecoverPlacement(const v1::PlacementRow& row) {
 
 void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
   const GroupKey key{row.request().placement().job(), row.request().role()};
+  if (row.removing() && row.ranks().empty()) {
+    journal_.Erase(Journal::Kind::kGroup, key.Name());
+    return;
+  }
   uint64_t placement_id = row.placement_id();
   if (placement_id == 0) {
     v1::PlacementRow place;
@@ -151,10 +158,11 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
   group.history.assign(row.history().begin(), row.history().end());
   if (!group.request.name().empty()) names_[group.request.name()] = key;
   group.failure = FromProto(row.failure());
-  group.state = row.removing() ? GroupState::kRemoving
-                : row.failed() ? GroupState::kFailed
-                : row.over()   ? GroupState::kRestarting
-                               : GroupState::kStarting;
+  group.state = row.removing()        ? GroupState::kRemoving
+                : row.failed()        ? GroupState::kFailed
+                : row.ranks().empty() ? GroupState::kQueued
+                : row.over()          ? GroupState::kRestarting
+                                      : GroupState::kStarting;
   bool ports_missing = false;
   for (int i = 0; i < row.ranks_size(); ++i) {
     const v1::ActorRow& saved = row.ranks(i);
@@ -179,6 +187,11 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
   if (ports_missing && group.state == GroupState::kStarting) {
     group.state = GroupState::kLeasing;  // asked for again once recovery is over
     for (Actor& rank : group.ranks) rank.phase = ActorPhase::kPlaced;
+  }
+  if (group.state == GroupState::kQueued) {
+    placement->second.waits_for_nodes = true;
+    placement->second.patience = std::max(placement->second.patience, absl::Minutes(1));
+    Enqueue(placement->second);
   }
   Note(group, "the controller was started again");
 }

@@ -64,32 +64,27 @@ class Stream : public std::enable_shared_from_this<Stream> {
 
  private:
   struct Direction {
-    std::deque<absl::AnyInvocable<void()>> held;
+    std::deque<absl::AnyInvocable<void()>> messages;  // sent, not yet delivered, in order
     absl::Time last;
   };
   void Deliver(Direction* direction, absl::AnyInvocable<void()> message) {
-    if (link_->cut || !direction->held.empty()) {
-      direction->held.push_back(std::move(message));
-      return;
-    }
-    Schedule(direction, std::move(message));
+    direction->messages.push_back(std::move(message));
+    if (!link_->cut) Schedule(direction);
   }
-  void Schedule(Direction* direction, absl::AnyInvocable<void()> message) {
+  // The next message in order arrives after a delay; while the cable is cut, none does.
+  void Schedule(Direction* direction) {
     absl::Duration delay = link_->slowness + absl::Microseconds(100 + random_.NextBelow(3000));
     if (random_.NextBelow(50) == 0) delay += absl::Milliseconds(random_.NextBelow(400));
-    direction->last = std::max(direction->last, loop_.Now() + delay);  // in order
-    // A message that is under way when the cable is cut arrives late, as if sent again.
-    loop_.RunAfter(direction->last - loop_.Now(),
-                   [self = shared_from_this(), direction, message = std::move(message)]() mutable {
-                     if (self->link_->cut || !direction->held.empty()) {
-                       direction->held.push_back(std::move(message));
-                     } else {
-                       message();
-                     }
-                   });
+    direction->last = std::max(direction->last, loop_.Now() + delay);
+    loop_.RunAfter(direction->last - loop_.Now(), [self = shared_from_this(), direction] {
+      if (self->link_->cut || direction->messages.empty()) return;
+      auto message = std::move(direction->messages.front());
+      direction->messages.pop_front();
+      message();
+    });
   }
   void Flush(Direction* direction) {
-    for (auto& message : std::exchange(direction->held, {})) Schedule(direction, std::move(message));
+    for (size_t i = 0; i < direction->messages.size(); ++i) Schedule(direction);
   }
 
   EventLoop& loop_;
