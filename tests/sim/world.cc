@@ -421,7 +421,9 @@ void World::CheckRest() {
   }
   std::set<std::pair<std::string, uint64_t>> known;
   for (const auto& group : reply.groups()) {
-    if (group.state() != "READY" && group.state() != "FAILED" && group.state() != "QUEUED") {
+    // Workers fail to start in peace as well: a group that is started again may be between two attempts.
+    const bool tries = group.restarts() > 0 && (group.state() == "BACKOFF" || group.state() == "STARTING");
+    if (!tries && group.state() != "READY" && group.state() != "FAILED" && group.state() != "QUEUED") {
       truth_.Broken(absl::StrCat("group ", group.role(), " is ", group.state(), " in peace: ",
                                  group.history().empty() ? "" : group.history(group.history_size() - 1)));
     }
