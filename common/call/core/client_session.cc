@@ -131,7 +131,7 @@ void ClientSession::Fail(const absl::Status& why) {
       } else if (slot.state == State::kWritten) {
         ended.push_back({std::move(slot.sink), Unknown(why), nullptr});
       }
-      if (slot.state != State::kFree) Free(slot);
+      if (slot.state != State::kFree) Free(slot, /*safe=*/slot.state == State::kUnsent);
     }
   }
   for (Ended& one : ended) Run(one);
@@ -206,6 +206,7 @@ absl::StatusOr<uint64_t> ClientSession::Start(const CallSpec& spec, std::shared_
   slot.cancel = false;
   slot.deadline = options_.clock() + spec.deadline;
   slot.sink = std::move(sink);
+  slot.argument = spec.argument;
   slot.call.set_seq(seq);
   slot.call.set_method(spec.method);
   slot.call.mutable_payload()->assign(spec.payload.data(), spec.payload.size());
@@ -260,7 +261,7 @@ ClientSession::Slot* ClientSession::Find(uint64_t seq) {
   return slot.seq == seq && slot.state != State::kFree ? &slot : nullptr;
 }
 
-void ClientSession::Free(Slot& slot) {
+void ClientSession::Free(Slot& slot, bool safe) {
   std::string& payload = *slot.call.mutable_payload();
   bytes_ -= payload.size();
   if (payload.capacity() > kKeptCapacity) std::string().swap(payload);
@@ -268,6 +269,7 @@ void ClientSession::Free(Slot& slot) {
   if (slot.call.has_shm()) slot.call.clear_shm();
   if (!slot.call.key().empty()) slot.call.clear_key();
   slot.sink = nullptr;
+  if (slot.argument != nullptr) std::exchange(slot.argument, nullptr)->Release(safe);
   slot.state = State::kFree;
   --used_;
 }

@@ -34,6 +34,14 @@ class CallSink {
   virtual void OnDone(const absl::Status& status, v1::Reply& reply) = 0;
 };
 
+// An argument that lies outside of the call's message, until the peer is done with it.
+class LargeArgument {
+ public:
+  virtual ~LargeArgument() = default;
+  // Once: `safe` where the peer's final reply has come, or the call was never written; else it may still be read.
+  virtual void Release(bool safe) = 0;
+};
+
 struct CallSpec {
   uint32_t method = 0;  // ClientSession::FindMethod
   std::string_view payload;
@@ -42,6 +50,7 @@ struct CallSpec {
   std::string_view key;
   const v1::ShmRef* shm = nullptr;
   uint64_t transfer = 0;
+  std::shared_ptr<LargeArgument> argument = {};
 };
 
 class ClientSession {
@@ -101,6 +110,7 @@ class ClientSession {
     bool cancel = false;
     absl::Time deadline;
     std::shared_ptr<CallSink> sink;
+    std::shared_ptr<LargeArgument> argument;
     v1::Call call;
   };
   struct Ended {
@@ -109,7 +119,7 @@ class ClientSession {
     v1::Reply* reply = nullptr;
   };
   Slot* Find(uint64_t seq);
-  void Free(Slot& slot);
+  void Free(Slot& slot, bool safe = true);
   // Ends the call for its caller; the slot stays taken where the peer has the call.
   Ended EndHere(Slot& slot, absl::Status status);
   void Write(std::unique_lock<std::mutex>& lock);
