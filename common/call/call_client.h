@@ -41,7 +41,8 @@ class Peer {
   // `done` is called once, on a thread that polls: it must not block. With an error at once (NOT_STARTED) it is not.
   // The session must be open; the method's number is session().FindMethod's.
   [[nodiscard]] virtual absl::StatusOr<uint64_t> Start(const CallSpec& spec, std::shared_ptr<CallSink> sink) = 0;
-  // Opens the session where it is not, sends the call and waits. Not from a poller's thread.
+  // Opens the session where it is not, sends the call and waits. A large payload is copied once where the actor shares
+  // this host's memory, else sent out of the caller's memory in chunks. Not from a poller's thread.
   [[nodiscard]] virtual absl::StatusOr<std::string> CallBlocking(std::string_view method, std::string_view payload,
                                                                  const CallOptions& options) = 0;
   virtual bool open() const = 0;  // was opened, and has not failed
@@ -57,6 +58,7 @@ class CallClient {
     v1::CallerId caller;     // without an id: a random one
     uint32_t window = 4096;  // calls to one actor without a reply; a power of two
     absl::Duration reconnect_for = absl::Seconds(10);
+    bool shared_memory = true;  // for arguments of a MiB and more, where the actor is on this host; else in chunks
   };
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<CallClient>> Create(Options options);
   ~CallClient();  // says goodbye to the actors; calls under way end as CANCELLED

@@ -5,10 +5,14 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/status.h"
 #include "common/call/core/crew.h"
 #include "common/call/core/outcome.h"
+#include "common/call/core/segment_map.h"
+#include "common/call/core/transfer_store.h"
 #include "common/call/host_id.h"
 #include "common/call/server_stream.h"
+#include "common/call/transfer_call.h"
 #include "common/call/unary_calls.h"
 #include "grpcpp/alarm.h"
 #include "grpcpp/server_builder.h"
@@ -17,8 +21,8 @@ namespace manta::call {
 
 class CallServer::Impl : public ServerStream::Host {
  public:
-  using Service = v1::CallService::WithAsyncMethod_Open<
-      v1::CallService::WithAsyncMethod_Invoke<v1::CallService::WithAsyncMethod_QueryCalls<v1::CallService::Service>>>;
+  using Service = v1::CallService::WithAsyncMethod_Open<v1::CallService::WithAsyncMethod_Invoke<
+      v1::CallService::WithRawMethod_Transfer<v1::CallService::WithAsyncMethod_QueryCalls<v1::CallService::Service>>>>;
 
   explicit Impl(Options options) : options_(std::move(options)) { lanes_.Add("work", {}); }
 
@@ -34,6 +38,7 @@ class CallServer::Impl : public ServerStream::Host {
     Listen();
     InvokeCall::Accept(this, service_, queue_.get());
     QueryCall::Accept(this, service_, queue_.get());
+    TransferCall::Accept(&transfers_, service_, queue_.get());
     Tick();
     crew_->Start();
   }
@@ -50,6 +55,7 @@ class CallServer::Impl : public ServerStream::Host {
     alarm_.Set(queue_.get(), absl::ToChronoTime(absl::Now() + absl::Seconds(1)), OnceTag::Make([this](bool ok) {
                  if (!ok) return;
                  table_->Tick();
+                 transfers_.Tick();
                  Tick();
                }));
   }
@@ -73,12 +79,29 @@ class CallServer::Impl : public ServerStream::Host {
 
   // On any of the crew's threads.
   void Run(const CallRef& ref) {
-    if (!ref.session->StartRunning(ref.call)) return;
     CallContext* context = ServerSession::context(ref.call);
+    if (const absl::Status found = FindArgument(*context); !found.ok()) {
+      if (ref.session->Finish(ref.call, NotStarted(found), nullptr)) crew_->Replied(ref.session);
+      return;
+    }
+    if (!ref.session->StartRunning(ref.call)) return;
     thread_local std::string reply;  // its memory goes from call to call
     reply.clear();
     const absl::Status status = methods_[context->call().method()].handler(*context, &reply);
     if (ref.session->Finish(ref.call, status, &reply)) crew_->Replied(ref.session);
+  }
+
+  // Where an argument's bytes are that are not in the call's message.
+  absl::Status FindArgument(CallContext& context) {
+    if (context.call().has_shm()) {
+      MANTA_ASSIGN_OR_RETURN(SegmentMap::View view, segments_.Open(context.call().shm()));
+      context.set_argument(view.bytes, std::move(view.holder));
+    } else if (context.call().transfer() != 0) {
+      MANTA_ASSIGN_OR_RETURN(TransferStore::Taken taken,
+                             transfers_.Take(context.caller().id(), context.call().transfer()));
+      context.set_argument(taken.bytes, std::move(taken.holder));
+    }
+    return absl::OkStatus();
   }
 
   bool Idle() const {
@@ -119,6 +142,8 @@ class CallServer::Impl : public ServerStream::Host {
   Service service_;
   LaneSet lanes_;
   std::vector<Method> methods_;
+  SegmentMap segments_;
+  TransferStore transfers_{TransferStore::Options{}};
   std::unique_ptr<grpc::ServerCompletionQueue> queue_;
   std::unique_ptr<CallTable> table_;
   std::unique_ptr<Crew> crew_;

@@ -1,7 +1,10 @@
 // The call plane over gRPC: what callers are told, what a slow handler does to others, order, bounds, cancellation.
+#include <algorithm>
 #include <atomic>
 #include <future>
 #include <mutex>
+#include <random>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -11,6 +14,7 @@
 #include "common/base/status.h"
 #include "common/call/call_fixture_for_test.h"
 #include "common/call/core/outcome.h"
+#include "common/metrics/crc32c.h"
 #include "gtest/gtest.h"
 
 namespace manta::call {
@@ -327,6 +331,54 @@ TEST(Call, StreamedResultsAreHeldBackByCredit) {
   peer->session().Cancel(other);
   for (int i = 0; i < 200 && peer->session().in_flight() > 0; ++i) absl::SleepFor(absl::Milliseconds(10));
   EXPECT_EQ(peer->session().in_flight(), 0u) << "the handler that waited for credit has ended";
+}
+
+// A large argument by both ways: shared memory, and chunks.
+TEST(Call, LargeArgumentsComeWhole) {
+  TestActor actor;
+  actor.server.AddMethod("crc", {}, [](CallContext& context, std::string* reply) {
+    *reply = absl::StrCat(context.payload().size(), " ", metrics::Crc32c(context.payload()), " ",
+                          context.call().has_shm(), " ", context.call().transfer() != 0);
+    return absl::OkStatus();
+  });
+  actor.Start();
+  std::string large(5 << 20, 0);
+  std::mt19937 random(3);
+  for (char& c : large) c = static_cast<char>(random());
+  const uint32_t crc = metrics::Crc32c(large);
+  for (const bool shared : {true, false}) {
+    auto client = CallClient::Create({.token = TestActor::kToken, .shared_memory = shared}).value();
+    auto peer = client->Connect(actor.rpc->address(), "a-0", 1).value();
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(peer->CallBlocking("crc", large, kSoon).value(),
+                absl::StrCat(large.size(), " ", crc, shared ? " 1 0" : " 0 1"));
+    }
+  }
+}
+
+// The handler may still read the argument of a call that its caller has given up.
+TEST(Call, AnAbandonedArgumentStaysWhereItIs) {
+  TestActor actor;
+  absl::Notification go, checked;
+  actor.server.AddMethod("look", {}, [&](CallContext& context, std::string*) {
+    if (context.payload()[0] != 'a') return absl::OkStatus();
+    go.WaitForNotification();
+    const std::string_view bytes = context.payload();
+    EXPECT_EQ(std::count(bytes.begin(), bytes.end(), 'a'), 2 << 20);
+    checked.Notify();
+    return absl::OkStatus();
+  });
+  actor.Start();
+  auto client = TestActor::Client();
+  auto peer = client->Connect(actor.rpc->address(), "a-0", 1).value();
+  ASSERT_TRUE(peer->CallBlocking("look", std::string(2 << 20, 'c'), kSoon).ok());  // the memory is mapped
+  const auto late = peer->CallBlocking("look", std::string(2 << 20, 'a'), {.deadline = absl::Seconds(1)});
+  EXPECT_EQ(late.status().code(), absl::StatusCode::kDeadlineExceeded);
+  std::thread other([&] { EXPECT_TRUE(peer->CallBlocking("look", std::string(2 << 20, 'b'), kSoon).ok()); });
+  absl::SleepFor(absl::Milliseconds(50));
+  go.Notify();
+  EXPECT_TRUE(checked.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  other.join();
 }
 
 TEST(Call, ManyThreadsCallAtOnce) {

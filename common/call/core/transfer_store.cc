@@ -223,6 +223,12 @@ absl::Status TransferStore::Finish(const std::shared_ptr<Transfer>& transfer) {
       absl::StrCat("a transfer of ", transfer->total, " bytes ended after ", transfer->received));
 }
 
+void TransferStore::Drop(const std::shared_ptr<Transfer>& transfer) {
+  std::lock_guard lock(shared_->mu);
+  const auto found = shared_->transfers.find(transfer->name);
+  if (found != shared_->transfers.end() && found->second == transfer) shared_->transfers.erase(found);
+}
+
 absl::StatusOr<TransferStore::Taken> TransferStore::Take(const std::string& caller_id, uint64_t number) {
   std::shared_ptr<Transfer> transfer;
   std::lock_guard lock(shared_->mu);

@@ -57,6 +57,8 @@ class TransferStore {
   // All chunks have come: a call may take it.
   absl::Status Finish(const std::shared_ptr<Transfer>& transfer);
 
+  void Drop(const std::shared_ptr<Transfer>& transfer);
+
   struct Taken {
     std::span<const std::byte> bytes;
     std::shared_ptr<const void> holder;  // gives the buffer back

@@ -88,13 +88,22 @@ void EightToEight(Report& report, double seconds) {
   report.Add("calls_8_to_8_per_s", total, "8 processes, each to 8 actors");
 }
 
+void Arguments(Report& report, double seconds) {
+  Child echo({"--serve", "echo"});
+  const std::string address = echo.Read("listening");
+  const size_t bytes = size_t{256} << 20;
+  report.Add("argument_shm_gb_per_s", ArgumentGbPerSecond(address, kToken, bytes, true, seconds),
+             "256 MiB, shared memory");
+  report.Add("argument_grpc_gb_per_s", ArgumentGbPerSecond(address, kToken, bytes, false, seconds), "256 MiB, chunks");
+}
+
 int Main(int argc, char** argv) {
   Options options;
   std::vector<std::string> addresses;
   CLI::App app("what the actor runtime costs");
   app.add_flag("--json", options.json);
   app.add_option("--seconds", options.seconds, "of each measurement");
-  app.add_option("--only", options.only, "calls, pipelined, eight")->delimiter(',');
+  app.add_option("--only", options.only, "calls, pipelined, eight, arguments")->delimiter(',');
   app.add_option("--serve", options.serve, "used by the benchmark itself");
   app.add_option("--address", addresses);
   CLI11_PARSE(app, argc, argv);
@@ -114,6 +123,7 @@ int Main(int argc, char** argv) {
   if (wanted("calls")) Calls(report, options.seconds);
   if (wanted("pipelined")) Pipelined(report, options.seconds);
   if (wanted("eight")) EightToEight(report, options.seconds);
+  if (wanted("arguments")) Arguments(report, options.seconds);
   report.Print();
   return 0;
 }

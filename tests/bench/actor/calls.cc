@@ -57,6 +57,13 @@ int ServeEcho(const std::string& token) {
     reply->assign(context.payload());
     return absl::OkStatus();
   });
+  // Looks at both ends of what came.
+  server.AddMethod("size", {}, [](call::CallContext& context, std::string* reply) {
+    const std::string_view bytes = context.payload();
+    if (bytes.empty() || bytes.front() != 'x' || bytes.back() != 'x') return absl::DataLossError("other bytes came");
+    *reply = std::to_string(bytes.size());
+    return absl::OkStatus();
+  });
   auto rpc_server = rpc::Server::Start({.token = token, .configure = server.Configure()}, {server.service()}).value();
   server.Start();
   std::printf("listening %s\n", rpc_server->address().c_str());
@@ -119,6 +126,26 @@ double PipelinedCallsPerSecond(const std::vector<std::string>& addresses, const 
     }).detach();
   });
   return rate;
+}
+
+double ArgumentGbPerSecond(const std::string& address, const std::string& token, size_t bytes, bool shared_memory,
+                           double seconds) {
+  auto client = call::CallClient::Create({.token = token, .shared_memory = shared_memory}).value();
+  auto peer = client->Connect(address, "echo-0", 1).value();
+  const std::string argument(bytes, 'x');
+  const std::string expected = std::to_string(bytes);
+  int n = -2;  // buffers are made and touched
+  auto start = Clock::now();
+  for (;; ++n) {
+    if (n == 0) start = Clock::now();
+    if (n > 2 && Since(start) > seconds) break;
+    auto reply = peer->CallBlocking("size", argument, {.deadline = absl::Seconds(60)});
+    if (!reply.ok() || *reply != expected) {
+      std::fprintf(stderr, "%s\n", std::string(reply.status().message()).c_str());
+      return 0;
+    }
+  }
+  return n * static_cast<double>(bytes) / Since(start) / 1e9;
 }
 
 }  // namespace manta::bench

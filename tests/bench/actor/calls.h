@@ -12,4 +12,8 @@ double CallsPerSecond(const std::string& address, const std::string& token, doub
 double PipelinedCallsPerSecond(const std::vector<std::string>& addresses, const std::string& token, int window,
                                double seconds);
 
+// 10^9 bytes a second of an argument of `bytes`, from the caller's buffer to the handler's span; the first call apart.
+double ArgumentGbPerSecond(const std::string& address, const std::string& token, size_t bytes, bool shared_memory,
+                           double seconds);
+
 }  // namespace manta::bench
