@@ -14,7 +14,7 @@ namespace manta::config {
 namespace {
 
 constexpr size_t kMaxDepth = 100;
-constexpr size_t kMaxNodes = 200000;
+constexpr size_t kMaxNodes = 50000;
 // yaml-cpp ends a quoted text at the end of the file in silence. This comment, put behind the file, is then inside it.
 constexpr char kEnd[] = "# end of file 5b1f";
 constexpr uint64_t kMaxBytes = uint64_t{16} << 20;
