@@ -19,7 +19,7 @@ struct RunOptions {
 // 69 a process died.
 int Run(const RunOptions& options);
 
-// `dir`: see FindClusterDir.
-int Status(const std::string& dir, bool json);
+// `run_dir`: a run's folder, or a logger.log_dir with `latest` in it.
+int Status(const std::string& run_dir);
 
 }  // namespace manta::cli
