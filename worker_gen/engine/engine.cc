@@ -181,6 +181,7 @@ void Engine::Loop() {
       };
       absl::MutexLock lock(&mutex_);
       mutex_.Await(absl::Condition(&wanted));
+      stats_.num_waiting += static_cast<int64_t>(arrivals_.size());  // they count while they are on their way
       arrivals.swap(arrivals_);
       cancellations.swap(cancellations_);
       actions.swap(actions_);
