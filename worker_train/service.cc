@@ -6,13 +6,12 @@
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/message_bytes.h"
 #include "common/base/status.h"
 #include "common/comm/cpu_collective.h"
 #include "common/comm/hash64.h"
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace manta::train {
 namespace {
@@ -21,13 +20,7 @@ namespace {
 std::string ConfigHash(v1::ConfigureTrainerRequest request) {
   request.clear_rendezvous();
   request.clear_resume_from();
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);  // maps have an order
-    request.SerializeToCodedStream(&coded);
-  }
+  const std::string bytes = DeterministicBytes(request);
   const uint64_t hash = comm::Hash64::Of(bytes.data(), bytes.size());
   return std::string(reinterpret_cast<const char*>(&hash), sizeof(hash));
 }

@@ -5,24 +5,15 @@
 
 #include "absl/hash/hash.h"
 #include "absl/strings/str_cat.h"
-#include "common/base/status.h"
+#include "common/base/message_bytes.h"
 #include "common/rpc/call_key.h"
-#include "google/protobuf/io/coded_stream.h"
-#include "google/protobuf/io/zero_copy_stream_impl_lite.h"
 
 namespace manta::actor {
 namespace {
 
 // Of this process's lifetime: only this process compares them.
 size_t Fingerprint(const google::protobuf::Message& message) {
-  std::string bytes;
-  {
-    google::protobuf::io::StringOutputStream stream(&bytes);
-    google::protobuf::io::CodedOutputStream coded(&stream);
-    coded.SetSerializationDeterministic(true);  // maps have an order
-    message.SerializeToCodedStream(&coded);
-  }
-  return absl::HashOf(bytes);
+  return absl::HashOf(DeterministicBytes(message));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // The head over its real services and its real journal, with an agent and callers that speak gRPC.
-#include "controller/main/head.h"
+#include "controller/main/no_jobs_for_test.h"
 
 #include <unistd.h>
 
@@ -26,21 +26,11 @@ namespace {
 namespace fs = std::filesystem;
 using ::testing::HasSubstr;
 
-class NoJobs final : public Head::Jobs {
- public:
-  void Attach(Head*) override {}
-  void Run(const core::JobStart&) override {}
-  void Stop(const std::string&, const absl::Status&) override {}
-  absl::StatusOr<RunService::Runs::Run> Find(const std::string&) override { return absl::NotFoundError("no job"); }
-  void Stop(const std::string&, const std::string&) override {}
-};
-
 // A head on a thread of its own, as a process has it.
 class RunningHead {
  public:
   explicit RunningHead(const fs::path& dir, uint64_t expect_incarnation = 0) {
-    HeadOptions options{
-        .run_dir = dir, .token_file = dir / "token", .listen = "127.0.0.1:0", .journal_dir = {}, .core = {}};
+    HeadOptions options = LocalHeadOptions(dir);
     auto head = Head::Start(loop_, std::move(options), &jobs_, [](const std::string&) {});
     EXPECT_TRUE(head.ok()) << head.status();
     head_ = *std::move(head);

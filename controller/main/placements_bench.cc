@@ -15,7 +15,7 @@
 #include "common/base/check.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/token.h"
-#include "controller/main/head.h"
+#include "controller/main/no_jobs_for_test.h"
 #include "grpcpp/client_context.h"
 #include "manta/v1/cluster.grpc.pb.h"
 #include "manta/v1/node.grpc.pb.h"
@@ -25,15 +25,6 @@ namespace manta::controller {
 namespace {
 
 namespace fs = std::filesystem;
-
-class NoJobs final : public Head::Jobs {
- public:
-  void Attach(Head*) override {}
-  void Run(const core::JobStart&) override {}
-  void Stop(const std::string&, const absl::Status&) override {}
-  absl::StatusOr<RunService::Runs::Run> Find(const std::string&) override { return absl::NotFoundError("no job"); }
-  void Stop(const std::string&, const std::string&) override {}
-};
 
 // One pair after another until the time is over.
 struct Chain {
@@ -102,8 +93,7 @@ int Main(int argc, char** argv) {
   const std::string token = rpc::CreateTokenFile(dir / "token").value();
   EventLoop loop;
   NoJobs jobs;
-  HeadOptions options{
-      .run_dir = dir, .token_file = dir / "token", .listen = "127.0.0.1:0", .journal_dir = {}, .core = {}};
+  HeadOptions options = LocalHeadOptions(dir);
   auto head = Head::Start(loop, std::move(options), &jobs, [](const std::string&) {});
   MANTA_CHECK(head.ok()) << head.status().ToString();
   std::thread heads([&] { loop.Run(); });

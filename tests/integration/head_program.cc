@@ -8,21 +8,12 @@
 #include <string>
 
 #include "common/base/status.h"
-#include "controller/main/head.h"
+#include "controller/main/no_jobs_for_test.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
 
 namespace manta::controller {
 namespace {
-
-class NoJobs final : public Head::Jobs {
- public:
-  void Attach(Head*) override {}
-  void Run(const core::JobStart&) override {}
-  void Stop(const std::string&, const absl::Status&) override {}
-  absl::StatusOr<RunService::Runs::Run> Find(const std::string&) override { return absl::NotFoundError("no job"); }
-  void Stop(const std::string&, const std::string&) override {}
-};
 
 int Main(const std::filesystem::path& dir) {
   signal(SIGPIPE, SIG_IGN);
@@ -30,8 +21,7 @@ int Main(const std::filesystem::path& dir) {
   spdlog::set_default_logger(std::make_shared<spdlog::logger>("head", std::make_shared<spdlog::sinks::stderr_sink_mt>()));
   EventLoop loop;
   NoJobs jobs;
-  HeadOptions options{
-      .run_dir = dir, .token_file = dir / "token", .listen = "127.0.0.1:0", .journal_dir = {}, .core = {}};
+  HeadOptions options = LocalHeadOptions(dir);
   auto head = Head::Start(loop, std::move(options), &jobs, [&](const std::string&) { loop.Stop(); });
   if (!head.ok()) {
     std::fprintf(stderr, "head_program: error: %s\n", std::string(head.status().message()).c_str());

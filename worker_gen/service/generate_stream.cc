@@ -43,7 +43,6 @@ void GenerateStream::WriteChunk() {
   chunk_.set_sample(sample_);
   v1::GenerateReply reply;
   reply.add_chunks()->Swap(&chunk_);
-  chunk_.Clear();
   call_->writer->Write(std::move(reply));
 }
 
