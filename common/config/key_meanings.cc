@@ -24,6 +24,8 @@ Meanings AlgorithmMeanings() {
       {"grpo.val_batch_size", "problems that are generated for at a time"},
       {"grpo.val_num_generations_per_prompt", "samples of a validation problem, over which accuracy is a mean"},
       {"grpo.overlong_filtering", "no loss on samples that were cut off at the longest length"},
+      {"grpo.stop_at_validation_metric", "the run ends, saved, once this measure of a validation reaches the threshold"},
+      {"grpo.stop_at_validation_threshold", "of `grpo.stop_at_validation_metric`"},
       {"grpo.advantage_clip_low", "advantages are not below this"},
       {"grpo.advantage_clip_high", "advantages are not above this"},
       {"grpo.seq_logprob_error_threshold",

@@ -33,6 +33,10 @@ void ReadGrpo(Reader& r, GrpoConfig& g) {
   g.max_val_samples = max_val_samples.value_or(0);
   r.Read("grpo.val_batch_size", g.val_batch_size);
   r.Read("grpo.val_num_generations_per_prompt", g.val_num_generations_per_prompt);
+  r.Read("grpo.stop_at_validation_metric", g.stop_at_validation_metric);
+  r.Read("grpo.stop_at_validation_threshold", g.stop_at_validation_threshold);
+  r.Require(g.stop_at_validation_metric.has_value() == g.stop_at_validation_threshold.has_value(),
+            "grpo.stop_at_validation_metric", "needs stop_at_validation_threshold, and the other way round");
   r.Read("grpo.overlong_filtering", g.overlong_filtering);
   r.Read("grpo.advantage_clip_low", g.advantage_clip_low);
   r.Read("grpo.advantage_clip_high", g.advantage_clip_high);
@@ -125,14 +129,16 @@ void ReadLoss(Reader& r, LossConfig& l) {
               absl::StrCat("is missing, ", type, " needs it"));
     r.Require(l.truncated_importance_sampling_ratio.value_or(1) > 0, "loss_fn.truncated_importance_sampling_ratio",
               "must be above 0");
-    r.Require(type != "seq-mask-tis" || !l.sequence_level_importance_ratios, "loss_fn.truncated_importance_sampling_type",
+    r.Require(type != "seq-mask-tis" || !l.sequence_level_importance_ratios,
+              "loss_fn.truncated_importance_sampling_type",
               "seq-mask-tis cannot be combined with sequence_level_importance_ratios: true");
     r.Require(type == "tis" || l.truncated_importance_sampling_ratio_min.has_value(),
               "loss_fn.truncated_importance_sampling_ratio_min", absl::StrCat("is missing, ", type, " needs it"));
   }
   if (l.truncated_importance_sampling_ratio && l.truncated_importance_sampling_ratio_min) {
     r.Require(*l.truncated_importance_sampling_ratio_min <= *l.truncated_importance_sampling_ratio,
-              "loss_fn.truncated_importance_sampling_ratio_min", "must not be above truncated_importance_sampling_ratio");
+              "loss_fn.truncated_importance_sampling_ratio_min",
+              "must not be above truncated_importance_sampling_ratio");
   }
 }
 
@@ -144,8 +150,12 @@ void ReadAlgorithm(Reader& r, RunConfig& run) {
       ReadGrpo(r, run.grpo);
       ReadLoss(r, run.loss);
       break;
-    case Algorithm::kSft: ReadSft(r, run.sft); break;
-    case Algorithm::kEval: ReadEval(r, run.eval); break;
+    case Algorithm::kSft:
+      ReadSft(r, run.sft);
+      break;
+    case Algorithm::kEval:
+      ReadEval(r, run.eval);
+      break;
   }
 }
 

@@ -56,6 +56,8 @@ struct GrpoConfig {
   int64_t max_val_samples = 256;            // 0 (YAML: null): all
   int64_t val_batch_size = 256;
   int64_t val_num_generations_per_prompt = 1;
+  std::optional<std::string> stop_at_validation_metric;  // as logged, without "validation/"
+  std::optional<double> stop_at_validation_threshold;    // the run ends once it is reached
   bool overlong_filtering = false;
   std::optional<double> advantage_clip_low, advantage_clip_high;
   std::optional<double> seq_logprob_error_threshold;

@@ -3,6 +3,7 @@
 
 #include <filesystem>
 
+#include "common/model/config_overrides.h"
 #include "common/model/parameter_table.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -30,6 +31,20 @@ ModelConfig Parse(const Json& json) {
 std::string ErrorOf(const Json& json) {
   const auto config = ParseModelConfig(json.dump(), "config.json");
   return config.ok() ? "" : std::string(config.status().message());
+}
+
+TEST(ModelConfigTest, OverridesReplaceFieldsAndNullTakesThemAway) {
+  Json json = Base("LlamaForCausalLM");
+  json["rope_theta"] = 500;
+  const auto with = [&](std::string_view overrides) {
+    return ParseModelConfigWith(json.dump(), overrides, "config.json");
+  };
+  EXPECT_EQ(with("")->rope.theta, 500);
+  EXPECT_EQ(with(R"({"rope_theta": 70})")->rope.theta, 70);
+  EXPECT_EQ(with(R"({"rope_theta": null})")->rope.theta, 10000);
+  EXPECT_THAT(std::string(with("[1]").status().message()), HasSubstr("config.json: policy.hf_config_overrides"));
+  EXPECT_THAT(std::string(with(R"({"vocab_size": -1})").status().message()),
+              HasSubstr("config.json with policy.hf_config_overrides"));
 }
 
 TEST(ModelConfigTest, Defaults) {

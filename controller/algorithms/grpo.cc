@@ -19,8 +19,8 @@
 namespace manta::controller {
 namespace {
 
-// Steps that the data and max_num_steps allow. With dynamic sampling a step may take several batches of prompts, so that
-// the data may come to its end before.
+// Steps that the data and max_num_steps allow. With dynamic sampling a step may take several batches of prompts, so
+// that the data may come to its end before.
 int64_t NumSteps(const config::GrpoConfig& config, const Dataset& train) {
   const int64_t batches_per_epoch = static_cast<int64_t>(train.rows.size()) / config.prompts_per_batch();
   return std::min(config.max_num_steps, batches_per_epoch * config.max_num_epochs);
@@ -34,7 +34,9 @@ class Grpo final : public TrainingLoop {
                       .val_period = loop.config.grpo.val_period,
                       .val_start_at = loop.config.grpo.val_start_at,
                       .val_at_start = loop.config.grpo.val_at_start,
-                      .val_at_end = loop.config.grpo.val_at_end},
+                      .val_at_end = loop.config.grpo.val_at_end,
+                      .stop_at = {.metric = loop.config.grpo.stop_at_validation_metric,
+                                  .threshold = loop.config.grpo.stop_at_validation_threshold.value_or(0)}},
                      loop.config.grpo.seed),
         grpo_(loop.config.grpo),
         train_(std::move(train)),
@@ -136,7 +138,8 @@ Task<absl::StatusOr<std::vector<Sample>>> Grpo::Generate(int64_t batch, const st
   }
   drawn_rows_ += rows;
   if (prompts.empty()) {
-    co_return UserError("every prompt of this step is longer than data.max_input_seq_length, or leaves no room for an answer");
+    co_return UserError(
+        "every prompt of this step is longer than data.max_input_seq_length, or leaves no room for an answer");
   }
   metrics()["train/num_overlong_prompts"] += static_cast<double>(rows - static_cast<int64_t>(prompts.size()));
   BeginPhase("generation", detail);

@@ -35,6 +35,14 @@ std::optional<double> CheckpointMetric(const config::CheckpointingConfig& config
   return it->second;
 }
 
+std::string StopRule::Reached(const std::map<std::string, double>& logged) const {
+  if (!metric) return "";
+  const auto it = logged.find(absl::StrCat("validation/", *metric));
+  if (it == logged.end() || it->second < threshold) return "";
+  return absl::StrCat("validation's ", *metric, " of ", it->second, " reached grpo.stop_at_validation_threshold (",
+                      threshold, ")");
+}
+
 std::string NothingLeft(int64_t step, int64_t num_steps) {
   return absl::StrCat("nothing is left to do: the checkpoint is of step ", step, " and the run has ", num_steps,
                       " steps; to start anew, set checkpointing.checkpoint_dir to another folder");

@@ -1,5 +1,5 @@
-// The decisions that every training loop takes between steps: whether it is time to validate or to save, how long is left.
-// Pure, but for StepTimer's clock.
+// The decisions that every training loop takes between steps: whether it is time to validate or to save, how long is
+// left. Pure, but for StepTimer's clock.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,15 @@ bool SaveAfter(int64_t step, int64_t num_steps, const config::CheckpointingConfi
 // "train/loss"); empty where it was not measured.
 std::optional<double> CheckpointMetric(const config::CheckpointingConfig& config,
                                        const std::map<std::string, double>& logged);
+
+// Ends a run once a measure of a validation is good enough; without `metric`, never.
+struct StopRule {
+  std::optional<std::string> metric;  // as "accuracy"
+  double threshold = 0;
+
+  // What to say of it where the logged metrics ("validation/accuracy") reach it; else empty.
+  std::string Reached(const std::map<std::string, double>& logged) const;
+};
 
 // What to say of a run that was resumed after its last step.
 std::string NothingLeft(int64_t step, int64_t num_steps);

@@ -33,5 +33,14 @@ TEST(LoopControl, TheMetricOfACheckpoint) {
   EXPECT_FALSE(CheckpointMetric(config, logged).has_value());
 }
 
+TEST(LoopControl, WhenAMeasureIsGoodEnough) {
+  const std::map<std::string, double> logged = {{"validation/accuracy", 0.5}, {"train/accuracy", 1}};
+  EXPECT_EQ((StopRule{.metric = std::nullopt, .threshold = 0}).Reached(logged), "");
+  EXPECT_EQ((StopRule{.metric = "accuracy", .threshold = 0.6}).Reached(logged), "");
+  EXPECT_EQ((StopRule{.metric = "pass_k", .threshold = 0}).Reached(logged), "");
+  EXPECT_EQ((StopRule{.metric = "accuracy", .threshold = 0.5}).Reached(logged),
+            "validation's accuracy of 0.5 reached grpo.stop_at_validation_threshold (0.5)");
+}
+
 }  // namespace
 }  // namespace manta::controller

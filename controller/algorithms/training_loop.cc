@@ -31,14 +31,23 @@ Task<absl::StatusOr<RunOutcome>> TrainingLoop::Run() {
       MANTA_CO_RETURN_IF_ERROR(context_.logger.Log(0, info_.weight_version, metrics_));
       context_.events.Step(0, schedule_.num_steps, 0, metrics_);
     }
+    if (const std::string reached = schedule_.stop_at.Reached(metrics_); !reached.empty()) {
+      context_.events.Text(absl::StrCat(reached, " before the first step: there is nothing to train"));
+      co_return outcome_;
+    }
   }
   while (info_.step < schedule_.num_steps) {
     if (context_.stop.cancelled()) co_return context_.stop.status();
     absl::StatusOr<bool> went_on = co_await Step();
     if (!went_on.ok()) co_return Annotate(went_on.status(), absl::StrCat("step ", next_step()));
-    if (*went_on) continue;
-    MANTA_CO_RETURN_IF_ERROR(co_await FinishEarly());
-    break;
+    if (!*went_on) {
+      MANTA_CO_RETURN_IF_ERROR(co_await FinishEarly());
+      break;
+    }
+    if (!enough_.empty()) {
+      context_.events.Text(absl::StrCat(enough_, " after step ", info_.step));
+      break;
+    }
   }
   co_return outcome_;
 }
@@ -57,12 +66,15 @@ Task<absl::StatusOr<bool>> TrainingLoop::Step() {
 }
 
 Task<absl::Status> TrainingLoop::ValidateAndSave(bool last) {
-  const int64_t num_steps = last ? info_.step : schedule_.num_steps;
-  if (validated_ != info_.step && ValidateAfter(info_.step, num_steps, schedule_.val_period, schedule_.val_start_at, schedule_.val_at_end)) {
+  int64_t num_steps = last ? info_.step : schedule_.num_steps;
+  if (validated_ != info_.step &&
+      ValidateAfter(info_.step, num_steps, schedule_.val_period, schedule_.val_start_at, schedule_.val_at_end)) {
     phases_.Begin("validation");
     context_.events.Phase(absl::StrCat("step ", info_.step, ": validation"));
     MANTA_CO_RETURN_IF_ERROR(co_await Validate());
     validated_ = info_.step;
+    enough_ = schedule_.stop_at.Reached(metrics_);
+    if (!enough_.empty()) num_steps = info_.step;  // it is the last, and is saved as such
   }
   if (saved_ != info_.step && SaveAfter(info_.step, num_steps, config().checkpointing)) {
     phases_.Begin("checkpointing");

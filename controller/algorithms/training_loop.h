@@ -1,7 +1,7 @@
 // What the training loops have in common: steps with a progress line, a line of metrics, validation and checkpoints.
 //
-// A loop is a subclass that knows how to take one step. The state between steps is TrainingInfo and the trainers' own, so
-// that a run that goes on from a checkpoint gives what an uninterrupted one gives. Belongs to the controller's loop
+// A loop is a subclass that knows how to take one step. The state between steps is TrainingInfo and the trainers' own,
+// so that a run that goes on from a checkpoint gives what an uninterrupted one gives. Belongs to the controller's loop
 // thread; an error of a step ends the run and names the step.
 #pragma once
 
@@ -26,13 +26,14 @@ class TrainingLoop {
     int64_t val_period = 0;     // 0: never
     int64_t val_start_at = -1;  // the first step at which val_period counts
     bool val_at_start = false, val_at_end = false;
+    StopRule stop_at;  // looked at after each validation
   };
   TrainingLoop(LoopContext context, Schedule schedule, uint64_t data_seed);
 
   // Before the first step, of a resumed run too.
   virtual Task<absl::Status> Prepare() = 0;
-  // One step: trains, fills metrics() and moves info() on, but for its step. False, with nothing trained, where the data
-  // has come to its end before num_steps.
+  // One step: trains, fills metrics() and moves info() on, but for its step. False, with nothing trained, where the
+  // data has come to its end before num_steps.
   virtual Task<absl::StatusOr<bool>> TrainStep() = 0;
   // Adds validation/... to metrics().
   virtual Task<absl::Status> Validate() = 0;
@@ -63,6 +64,7 @@ class TrainingLoop {
   std::map<std::string, double> metrics_;
   int64_t step_samples_ = 0;
   int64_t validated_ = -1, saved_ = -1;  // the last step that was
+  std::string enough_;                   // why the run ends before num_steps: schedule_.stop_at
   RunOutcome outcome_;
 };
 

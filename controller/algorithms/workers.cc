@@ -184,6 +184,7 @@ v1::ConfigureGeneratorRequest GeneratorRequest(const config::RunConfig& config, 
   // A run's weights come from the trainer, through the weight channel, before the first sample.
   request.set_dummy_weights(config.algorithm == config::Algorithm::kGrpo);
   request.set_stop_tokenizer_path(config.policy.tokenizer.name);
+  request.set_hf_config_overrides_json(config.policy.hf_config_overrides_json);
   return request;
 }
 

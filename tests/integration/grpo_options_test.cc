@@ -10,7 +10,8 @@ namespace {
 
 TEST(GrpoOptionsTest, DynamicSamplingTrainsOnPromptsWhoseAnswersDiffer) {
   WorkFolder work;
-  MantaRun run(kGrpoConfig, SmallGrpo({"grpo.max_num_steps=4", "grpo.use_dynamic_sampling=true", "grpo.batch_multiplier=1.5"}),
+  MantaRun run(kGrpoConfig,
+               SmallGrpo({"grpo.max_num_steps=4", "grpo.use_dynamic_sampling=true", "grpo.batch_multiplier=1.5"}),
                work / "run");
   ASSERT_EQ(run.Wait().code, 0) << run.Output();
   const StepMetrics steps = run.Metrics();
@@ -32,8 +33,8 @@ TEST(GrpoOptionsTest, TheLimitOfDynamicSamplingEndsTheRun) {
   WorkFolder work;
   // The answers to a prompt are all the same.
   MantaRun run(kGrpoConfig,
-               SmallGrpo({"grpo.max_num_steps=4", "grpo.use_dynamic_sampling=true", "grpo.dynamic_sampling_max_gen_batches=2",
-                          "policy.generation.top_k=1"}),
+               SmallGrpo({"grpo.max_num_steps=4", "grpo.use_dynamic_sampling=true",
+                          "grpo.dynamic_sampling_max_gen_batches=2", "policy.generation.top_k=1"}),
                work / "run");
   EXPECT_EQ(run.Wait().code, 1);
   EXPECT_TRUE(absl::StrContains(run.Output(),
@@ -67,12 +68,26 @@ TEST(GrpoOptionsTest, TheLastStepIsSavedWhereTheDataEndsEarly) {
   EXPECT_TRUE(std::filesystem::exists(work / "run" / "ckpt" / absl::StrCat("step_", last) / "training_info.json"));
 }
 
-TEST(GrpoOptionsTest, ReinforcePlusPlusWithTheDivergenceInTheReward) {
+TEST(GrpoOptionsTest, AGoodEnoughValidationEndsTheRun) {
   WorkFolder work;
   MantaRun run(kGrpoConfig,
-               SmallGrpo({"grpo.max_num_steps=3", "grpo.adv_estimator.name=reinforce_plus_plus", "loss_fn.use_kl_in_reward=true",
-                          "loss_fn.reference_policy_kl_penalty=0.05", "policy.generation.top_p=0.95"}),
+               SmallGrpo({"grpo.max_num_steps=10", "grpo.val_period=2", "grpo.stop_at_validation_metric=accuracy",
+                          "grpo.stop_at_validation_threshold=0.1", "checkpointing.metric_name=val:accuracy"}),
                work / "run");
+  ASSERT_EQ(run.Wait().code, 0) << run.Output();
+  EXPECT_TRUE(absl::StrContains(run.Output(), "reached grpo.stop_at_validation_threshold (0.1) after step 2"))
+      << run.Output();
+  EXPECT_EQ(run.Metrics().rbegin()->first, 2);
+  EXPECT_TRUE(std::filesystem::exists(work / "run" / "ckpt" / "step_2" / "training_info.json"));
+}
+
+TEST(GrpoOptionsTest, ReinforcePlusPlusWithTheDivergenceInTheReward) {
+  WorkFolder work;
+  MantaRun run(
+      kGrpoConfig,
+      SmallGrpo({"grpo.max_num_steps=3", "grpo.adv_estimator.name=reinforce_plus_plus", "loss_fn.use_kl_in_reward=true",
+                 "loss_fn.reference_policy_kl_penalty=0.05", "policy.generation.top_p=0.95"}),
+      work / "run");
   ASSERT_EQ(run.Wait().code, 0) << run.Output();
   for (const auto& [step, metrics] : run.Metrics()) {
     EXPECT_NEAR(metrics.at("train/advantages/mean"), 0, 1e-6);
@@ -82,8 +97,8 @@ TEST(GrpoOptionsTest, ReinforcePlusPlusWithTheDivergenceInTheReward) {
 
 TEST(GrpoOptionsTest, PackingAlgorithmsGiveTheSameLosses) {
   std::map<std::string, StepMetrics> of;
-  for (const std::string algorithm : {"concatenative", "first_fit_decreasing", "first_fit_shuffle",
-                                      "modified_first_fit_decreasing"}) {
+  for (const std::string algorithm :
+       {"concatenative", "first_fit_decreasing", "first_fit_shuffle", "modified_first_fit_decreasing"}) {
     WorkFolder work;
     MantaRun run(kGrpoConfig,
                  SmallGrpo({"grpo.max_num_steps=1", absl::StrCat("policy.sequence_packing.algorithm=", algorithm),

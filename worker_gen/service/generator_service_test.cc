@@ -4,8 +4,8 @@
 #include <filesystem>
 
 #include "common/base/packed.h"
-#include "common/base/status.h"
 #include "common/base/random.h"
+#include "common/base/status.h"
 #include "common/comm/weight_source.h"
 #include "common/comm/weight_store.h"
 #include "common/model/parameters.h"
@@ -164,6 +164,19 @@ TEST_F(GeneratorServiceTest, ErrorsSayWhatIsWrong) {
   v1::GenerateRequest stop = Request({1}, 1);
   stop.mutable_sampling()->add_stop_strings("END");
   EXPECT_THAT(std::string(Generate(stop).status.message()), HasSubstr("tokenizer"));
+}
+
+TEST_F(GeneratorServiceTest, FollowsTheConfigsOverrides) {
+  EXPECT_THAT(std::string(Configure([](auto& r) { r.set_hf_config_overrides_json("[]"); }).message()),
+              HasSubstr("hf_config_overrides is not a mapping"));
+  ASSERT_TRUE(Configure().ok());
+  const Sample as_it_is = Generate(Request({1, 2, 3, 4, 5}, 6));
+  TearDown();
+  SetUp();
+  ASSERT_TRUE(Configure([](auto& r) { r.set_hf_config_overrides_json(R"({"rope_theta": 50})"); }).ok());
+  const Sample changed = Generate(Request({1, 2, 3, 4, 5}, 6));
+  ASSERT_TRUE(changed.status.ok()) << changed.status;
+  EXPECT_NE(changed.logprobs, as_it_is.logprobs);
 }
 
 TEST_F(GeneratorServiceTest, ClosingTheCallFreesItsBlocks) {

@@ -13,6 +13,7 @@
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 #include "common/model/catch_aten.h"
+#include "common/model/config_overrides.h"
 #include "common/model/generation_config.h"
 #include "common/model/parameters.h"
 #include "common/tokenizer/stream_decoder.h"
@@ -85,9 +86,7 @@ absl::StatusOr<Placement> ChoosePlacement(const v1::ConfigureGeneratorRequest& r
 std::unique_ptr<comm::WeightClient> MakeClient(const at::Device& device, const ChannelOpener& open_channel) {
   comm::WeightClientOptions options;
   options.open_channel = open_channel;
-  options.log = [](bool warning, const std::string& message) {
-    warning ? LogWarning(message) : LogInfo(message);
-  };
+  options.log = [](bool warning, const std::string& message) { warning ? LogWarning(message) : LogInfo(message); };
   if (device.is_cuda()) {
     absl::StatusOr<std::shared_ptr<comm::DeviceTransport>> transport =
         cuda::Loaded()->new_device_transport(device.index());
@@ -110,7 +109,8 @@ absl::StatusOr<std::shared_ptr<LoadedGenerator>> LoadedGenerator::Load(const v1:
   kernels::SetThreads(threads > 0 ? threads : static_cast<int>(std::thread::hardware_concurrency()));
   at::set_num_threads(1);  // what is left to ATen is not worth waking its own threads for
 
-  MANTA_ASSIGN_OR_RETURN(const model::ModelConfig config, model::LoadModelConfig(folder));
+  MANTA_ASSIGN_OR_RETURN(const model::ModelConfig config,
+                         model::LoadModelConfigWith(folder, request.hf_config_overrides_json()));
   EngineOptions options;
   options.vocab_size = static_cast<int32_t>(config.vocab_size);
   options.prefix_cache = request.prefix_cache();

@@ -7,7 +7,7 @@
 #include "common/base/status.h"
 #include "common/cuda/load.h"
 #include "common/model/catch_aten.h"
-#include "nlohmann/json.hpp"
+#include "common/model/config_overrides.h"
 #include "worker_train/engine/engine.h"
 
 namespace manta::train {
@@ -16,23 +16,12 @@ namespace {
 namespace fs = std::filesystem;
 
 absl::StatusOr<model::ModelConfig> ReadConfig(const v1::ConfigureTrainerRequest& request) {
-  model::ModelConfig config;
-  std::string source = "init_config_json";
-  if (!request.model_path().empty()) {
-    MANTA_ASSIGN_OR_RETURN(config, model::LoadModelConfig(request.model_path()));
-    source = (fs::path(request.model_path()) / "config.json").string();
-  } else if (request.random_init() && !request.init_config_json().empty()) {
-    MANTA_ASSIGN_OR_RETURN(config, model::ParseModelConfig(request.init_config_json(), source));
-  } else {
-    return UserError("policy.model_name is missing: a model's folder, or policy.init with a config, is needed");
-  }
   const std::string& overrides = request.hf_config_overrides_json();
-  if (overrides.empty() || overrides == "{}") return config;
-  const auto patch = nlohmann::ordered_json::parse(overrides, nullptr, /*allow_exceptions=*/false);
-  if (!patch.is_object()) return UserError("policy.hf_config_overrides is not a mapping");
-  nlohmann::ordered_json merged = config.json;
-  merged.merge_patch(patch);
-  return model::ParseModelConfig(merged.dump(), absl::StrCat(source, " with policy.hf_config_overrides"));
+  if (!request.model_path().empty()) return model::LoadModelConfigWith(request.model_path(), overrides);
+  if (request.random_init() && !request.init_config_json().empty()) {
+    return model::ParseModelConfigWith(request.init_config_json(), overrides, "init_config_json");
+  }
+  return UserError("policy.model_name is missing: a model's folder, or policy.init with a config, is needed");
 }
 
 absl::StatusOr<at::ScalarType> ComputeType(const v1::ConfigureTrainerRequest& request) {
