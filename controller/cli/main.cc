@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/signals.h"
 #include "common/base/status.h"
+#include "controller/cli/cluster_commands.h"
 #include "controller/cli/completion.h"
 #include "controller/cli/generate_command.h"
 #include "controller/cli/run_command.h"
@@ -23,8 +24,10 @@ constexpr char kFooter[] = R"(
 Begin here:
   manta run configs/quickstart_grpo.yaml          GRPO on a small model: three minutes on two CPU cores
   manta generate --model DIR --prompt "1+1="      what a model says
+  manta launch; manta submit CONFIG --follow      a cluster that stays, and a run as one of its jobs
 
-Exit codes: 0 done, 1 the run failed or was interrupted, 64 something given is wrong, 69 a process died.
+Exit codes: 0 done, 1 the run failed or was interrupted, 64 something given is wrong, 69 a process or node died, or does
+not answer.
 `manta COMMAND --help` explains a command with examples.)";
 
 constexpr char kRunFooter[] = R"(
@@ -94,7 +97,8 @@ void AddGenerateOptions(CLI::App& command, GenerateOptions& generate) {
 int Main(int argc, char** argv) {
   RunOptions run, eval;
   GenerateOptions generate;
-  std::string status_dir = "logs", shell;
+  std::string status_dir, shell;
+  bool status_json = false;
   CLI::App app("Manta trains language models with reinforcement learning.", "manta");
   app.set_version_flag("--version", absl::StrCat("manta ", kVersion, " (LibTorch ", kTorchVersion, ", protocol v1)"));
   app.require_subcommand(1);
@@ -109,16 +113,23 @@ int Main(int argc, char** argv) {
   CLI::App* generate_command = app.add_subcommand("generate", "Let a model write");
   AddGenerateOptions(*generate_command, generate);
   generate_command->footer(kGenerateFooter);
-  CLI::App* status_command = app.add_subcommand("status", "Show what a run does now: its step, nodes and processes");
-  status_command->add_option("dir", status_dir, "a run's folder, or the log_dir whose latest run is meant")->capture_default_str();
+  CLI::App* status_command = app.add_subcommand("status", "Show what a run or cluster does now: its step, nodes and processes");
+  status_command->add_option("dir", status_dir, "a run's or cluster's folder, or the log_dir whose latest run is meant (logs)");
+  status_command->add_option("--dir", status_dir, "the same");
+  status_command->add_flag("--json", status_json, "print one JSON object");
+  const ClusterCommands cluster_commands = AddClusterCommands(app);
   CLI::App* completion_command = app.add_subcommand("completion", "Print a shell's completion script");
   completion_command->add_option("shell", shell, "bash, zsh or fish")->required();
   completion_command->footer("\nExample:\n  source <(manta completion bash)");
 
   const std::string first = argc > 1 ? argv[1] : "-";
   if (first[0] != '-' && app.get_subcommands([&](const CLI::App* command) { return command->get_name() == first; }).empty()) {
-    std::fprintf(stderr, "manta: error: there is no command '%s'; there are run, eval, generate, status and completion\n",
-                 first.c_str());
+    const auto commands = app.get_subcommands([](const CLI::App*) { return true; });
+    std::string names;
+    for (size_t i = 0; i < commands.size(); ++i) {
+      absl::StrAppend(&names, i == 0 ? "" : i + 1 < commands.size() ? ", " : " and ", commands[i]->get_name());
+    }
+    std::fprintf(stderr, "manta: error: there is no command '%s'; there are %s\n", first.c_str(), names.c_str());
     return kUsageError;
   }
   try {
@@ -139,7 +150,10 @@ int Main(int argc, char** argv) {
   if (*run_command) return Run(run);
   if (*eval_command) return Run(eval);
   if (*generate_command) return PrintError(Generate(generate));
-  if (*status_command) return Status(status_dir);
+  if (*status_command) return Status(status_dir, status_json);
+  for (const ClusterCommand& command : cluster_commands) {
+    if (*command.app) return PrintError(command.run());
+  }
   absl::StatusOr<std::string> script = CompletionScript(app, shell);
   if (!script.ok()) return PrintError(script.status());
   std::printf("%s", script->c_str());

@@ -19,7 +19,7 @@ struct RunOptions {
 // 69 a process died.
 int Run(const RunOptions& options);
 
-// `run_dir`: a run's folder, or a logger.log_dir with `latest` in it.
-int Status(const std::string& run_dir);
+// `dir`: see FindClusterDir.
+int Status(const std::string& dir, bool json);
 
 }  // namespace manta::cli

@@ -1,28 +1,15 @@
-// `manta status`.
+// `manta status`: a run's step, nodes and actors; a cluster's nodes and jobs.
 #include <cstdio>
 
-#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "absl/time/clock.h"
 #include "common/base/status.h"
-#include "common/rpc/status.h"
-#include "common/rpc/token.h"
-#include "controller/cli/channels.h"
+#include "controller/cli/cluster_client.h"
+#include "controller/cli/output.h"
 #include "controller/cli/run_command.h"
-#include "controller/cli/run_dir.h"
 #include "controller/cli/terminal.h"
-#include "grpcpp/client_context.h"
-#include "manta/v1/controller.grpc.pb.h"
 
 namespace manta::cli {
 namespace {
-
-std::string StateName(v1::ActorState state) {
-  std::string name = v1::ActorState_Name(state);
-  if (absl::StartsWith(name, "ACTOR_STATE_")) name.erase(0, 12);
-  for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return name;
-}
 
 void Print(const v1::GetStatusReply& reply) {
   std::printf("run      %s\nprogram  %s", reply.run_dir().c_str(), reply.algorithm().c_str());
@@ -30,40 +17,70 @@ void Print(const v1::GetStatusReply& reply) {
     std::printf(", step %lld of %lld", static_cast<long long>(reply.step()), static_cast<long long>(reply.num_steps()));
   }
   std::printf("\n\n");
-  std::printf("%-16s %-6s %-12s %s\n", "node", "alive", "cpu slots", "gpus");
+  Table nodes({"node", "alive", "cpu slots", "gpus"});
   for (const v1::NodeStatus& node : reply.nodes()) {
-    std::printf("%-16s %-6s %d of %-7d %d of %d\n", node.node().c_str(), node.alive() ? "yes" : "no", node.cpu_slots_used(),
-                node.cpu_slots(), node.gpus_used(), node.gpus_size());
+    nodes.Add({node.node(), node.alive() ? "yes" : "no", absl::StrCat(node.cpu_slots_used(), " of ", node.cpu_slots()),
+               absl::StrCat(node.gpus_used(), " of ", node.gpus_size())});
   }
-  std::printf("\n%-16s %-16s %-10s %-8s %-8s %s\n", "actor", "node", "state", "pid", "queued", "memory");
+  nodes.Print();
+  std::printf("\n");
+  Table actors({"actor", "node", "state", "pid", "queued", "memory"});
   for (const v1::ActorStatus& actor : reply.actors()) {
-    std::printf("%-16s %-16s %-10s %-8lld %-8llu %llu MiB\n", actor.actor_id().c_str(), actor.node().c_str(),
-                StateName(actor.state()).c_str(), static_cast<long long>(actor.pid()),
-                static_cast<unsigned long long>(actor.queued_calls()), static_cast<unsigned long long>(actor.resident_bytes() >> 20));
+    actors.Add({actor.actor_id(), actor.node(), StateName(actor.state()), absl::StrCat(actor.pid()),
+                absl::StrCat(actor.queued_calls()), Mebibytes(actor.resident_bytes())});
   }
+  actors.Print();
 }
 
-absl::Status StatusOf(std::filesystem::path run_dir) {
-  std::error_code error;
-  if (std::filesystem::exists(run_dir / "latest", error)) run_dir /= "latest";
-  MANTA_ASSIGN_OR_RETURN(const std::string address, ReadControllerAddress(run_dir));
-  MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(run_dir / "token"));
-  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token));
-  const auto stub = v1::ControllerService::NewStub(channel);
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(absl::Now() + absl::Seconds(5)));
-  v1::GetStatusReply reply;
-  const absl::Status status = rpc::FromGrpc(stub->GetStatus(&context, v1::GetStatusRequest(), &reply));
-  if (absl::IsUnavailable(status)) {
-    return absl::NotFoundError(absl::StrCat(run_dir.string(), ": its run has ended (nothing answers at ", address, ")"));
+void Print(const ClusterClient& client, const v1::ListReply& reply) {
+  std::printf("cluster  %s at %s\n\n", client.dir().c_str(), client.address().c_str());
+  Table nodes({"node", "state", "cpu slots", "gpus"});
+  for (const v1::NodeInfo& node : reply.nodes()) {
+    nodes.Add({node.node(), node.state(), absl::StrCat(node.cpu_used(), " of ", node.cpu_slots()),
+               absl::StrCat(node.gpus_used(), " of ", node.gpus_size())});
   }
-  MANTA_RETURN_IF_ERROR(status);
-  Print(reply);
+  nodes.Print();
+  if (reply.jobs().empty()) return;
+  std::printf("\n");
+  Table jobs({"job", "name", "state", "step"});
+  for (const v1::JobInfo& job : reply.jobs()) {
+    jobs.Add({job.job(), job.name(), job.state(),
+              job.num_steps() > 0 ? absl::StrCat(job.step(), " of ", job.num_steps()) : "-"});
+  }
+  jobs.Print();
+}
+
+absl::Status StatusOf(const std::string& dir, bool json) {
+  MANTA_ASSIGN_OR_RETURN(ClusterClient client, ClusterClient::Open(dir));
+  const absl::StatusOr<v1::GetStatusReply> run =
+      client.Call(&v1::ControllerService::Stub::GetStatus, client.runs(), v1::GetStatusRequest(), kAnswerDeadline);
+  if (run.ok()) {
+    if (json) {
+      PrintJson(*run);
+    } else {
+      Print(*run);
+    }
+    return absl::OkStatus();
+  }
+  if (!absl::IsNotFound(run.status())) return run.status();
+  // No job, or several: the cluster as a whole.
+  v1::ListRequest request;
+  request.set_nodes(true);
+  request.set_jobs(true);
+  MANTA_ASSIGN_OR_RETURN(const v1::ListReply list,
+                         client.Call(&v1::ClusterService::Stub::List, client.cluster(), request, kAnswerDeadline));
+  if (json) {
+    PrintJson(list);
+  } else {
+    Print(client, list);
+  }
   return absl::OkStatus();
 }
 
 }  // namespace
 
-int Status(const std::string& run_dir) { return PrintError(StatusOf(run_dir)); }
+int Status(const std::string& dir, bool json) {
+  return PrintError(StatusOf(dir, json));
+}
 
 }  // namespace manta::cli

@@ -1,6 +1,6 @@
 // Group: actors that were placed and started together, and end together; a trainer's ranks, a set of generators.
 //
-// Made by Cluster::StartGroup, ready to be called. Use its token for every call to its actors: as soon as one of them
+// Made by JobCluster::StartGroup, ready to be called. Use its token for every call to its actors: as soon as one of them
 // is known to be dead the token is cancelled with a status that says who died, how, and its last lines, and so does the
 // call. Belongs to the controller's loop.
 #pragma once
@@ -54,7 +54,6 @@ class Group {
   }
 
  private:
-  friend class Cluster;
   friend class JobCluster;
   const std::string role_;
   const uint64_t epoch_;

@@ -26,8 +26,8 @@
 #include "absl/time/time.h"
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
-#include "controller/cluster/cluster.h"
 #include "controller/cluster/group.h"
+#include "controller/cluster/group_spec.h"
 #include "controller/core/core.h"
 #include "manta/v1/controller.pb.h"
 

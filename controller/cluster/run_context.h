@@ -12,19 +12,24 @@
 
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
-#include "controller/cluster/cluster.h"
+#include "controller/cluster/job_cluster.h"
 #include "controller/cluster/run_events.h"
+#include "controller/core/ports.h"
 
 namespace manta::controller {
 
 struct RunContext {
   EventLoop* loop;
-  Cluster* cluster;
+  JobCluster* cluster;
   RunEvents* events;
   std::filesystem::path run_dir;      // logger.log_dir/exp_NNN; exists
   std::filesystem::path config_path;  // the resolved configuration
   std::filesystem::path bin_dir;      // where manta-train and the other executables lie
   CancelToken stop;
+  std::string job;                   // its name in the cluster; "run" under `manta run`
+  bool resumed = false;              // an earlier controller has begun it: its groups may still be there
+  core::Journal* journal = nullptr;  // for rows of kind kProgress, under the job's name
+  std::string progress;              // the value of that row as an earlier controller left it; empty if none
 };
 
 struct RunOutcome {

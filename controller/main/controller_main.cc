@@ -28,12 +28,22 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
       ->check(CLI::PositiveNumber);
   app.add_option("--actor-timeout", actor_timeout, "seconds of silence after which a worker is dead")
       ->check(CLI::PositiveNumber);
+  std::string journal_dir, on_loss = "stop";
+  app.add_flag("--cluster", options.cluster, "serve a cluster: jobs are submitted to it (manta launch)");
+  app.add_option("--journal-dir", journal_dir, "a folder on a local disk for the journal (RUN_DIR)");
+  app.add_flag("--discard-journal", options.discard_journal, "begin anew where the journal is damaged");
+  app.add_option("--on-controller-loss", on_loss,
+                 "what agents do when this process is gone: wait for the next, or stop")
+      ->check(CLI::IsMember({"wait", "stop"}))
+      ->capture_default_str();
   app.add_option("--bin-dir", bin_dir, "where the workers' executables lie (beside this one)");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     return app.exit(error) == 0 ? 0 : 64;
   }
+  options.journal_dir = journal_dir;
+  options.wait_on_loss = options.cluster || on_loss == "wait";
   options.node_timeout = absl::Seconds(node_timeout);
   options.actor_timeout = absl::Seconds(actor_timeout);
   std::error_code error;

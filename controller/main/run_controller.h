@@ -1,9 +1,13 @@
-// The controller's process: one run from its start to its end.
+// The controller's process: a head (head.h) and the jobs that run on it, from its start to its end.
 //
-// It serves NodeService and ActorRegistry to agents and workers and ControllerService to the command line, runs the
-// algorithm on its loop, and stops everything that it has started, whatever the reason: the algorithm has returned, a
-// group has failed, StopRun, SIGINT or SIGTERM, or the process that started it (`manta run`) is gone. After a request
-// to stop, the actors are ended at once, and the algorithm has a moment to return.
+// As `manta run` starts it, it has one job, "run", from its command line, and ends with it. As `manta launch` starts it
+// (`cluster`), it has the jobs that are submitted to it, and ends when it is told to. It stops everything that it has
+// started, whatever the reason: the algorithm has returned, a group has failed, StopRun, Shutdown, SIGINT or SIGTERM,
+// or the process that started it (`manta run`) is gone. After a request to stop, the actors are ended at once, and the
+// algorithm has a moment to return.
+//
+// Killed, it stops nothing: started again in the same folder it finds from its journal what there was, and agents and
+// workers come back to it (on_controller_loss: wait).
 //
 // Its log is its stderr, which `manta run` writes to logs/controller.log. On stdout it says "listening 127.0.0.1:PORT"
 // once it can be called.
@@ -25,10 +29,14 @@ struct ControllerOptions {
   std::filesystem::path config_path;  // the resolved configuration
   std::filesystem::path bin_dir;      // where the workers' executables lie
   std::filesystem::path token_file;
+  std::filesystem::path journal_dir;  // empty: run_dir
   std::string listen = "127.0.0.1:0";
   int parent_pid = 0;  // 0: none
   int expected_nodes = 1;
-  absl::Duration node_timeout = absl::Seconds(8);    // see Cluster::Options
+  bool cluster = false;       // no job of its own
+  bool wait_on_loss = false;  // workers outlive this process, for the next one
+  bool discard_journal = false;
+  absl::Duration node_timeout = absl::Seconds(8);  // see CoreOptions
   absl::Duration actor_timeout = absl::Seconds(10);
 };
 

@@ -147,6 +147,12 @@ class RuntimeJob {
   }
   std::string Log(const std::string& name) const { return ReadFile(run_dir_ / "logs" / name).value_or(""); }
 
+  // Another process of this job.
+  Process StartMarked(const std::string& executable, std::vector<std::string> args, const std::string& log) {
+    return Start(executable, std::move(args), log, -1);
+  }
+  const std::filesystem::path& bin() const { return bin_; }
+  const std::string& token() const { return token_; }
   Process& controller() { return *controller_; }
   Process& node() { return *node_; }
   const std::filesystem::path& run_dir() const { return run_dir_; }
@@ -155,7 +161,8 @@ class RuntimeJob {
  private:
   Process Start(const std::string& name, std::vector<std::string> args, const std::string& log, int stdout_fd) {
     const int fd = open((run_dir_ / "logs" / log).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    Process process = Process::Spawn({.executable = (bin_ / name).string(),
+    Process process = Process::Spawn({.executable = (bin_ / name).string(),  // an absolute path stays what it is
+
                                       .args = std::move(args),
                                       .env = {{kMarkVariable, mark_}},
                                       .stdout_fd = stdout_fd >= 0 ? stdout_fd : fd,

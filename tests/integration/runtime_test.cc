@@ -40,7 +40,10 @@ TEST(Runtime, RunsToItsEnd) {
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("train-1 says hello"));
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("train-1 speaks on stdout"));
   EXPECT_THAT(job.Log("train-1.log"), HasSubstr("exited with code 0"));
-  const std::string record = ReadFile(job.run_dir() / "actors" / "gen-0.1.json").value_or("");
+  std::string record;  // gen-0.EPOCH.json
+  for (const auto& file : std::filesystem::directory_iterator(job.run_dir() / "actors")) {
+    if (absl::StartsWith(file.path().filename().string(), "gen-0.")) record = ReadFile(file.path()).value_or("");
+  }
   EXPECT_THAT(record, HasSubstr("\"asked_to_stop\": true"));
 }
 

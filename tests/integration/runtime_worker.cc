@@ -2,8 +2,10 @@
 //   wait       until it is stopped             deaf      ignores SIGTERM and Stop
 //   mute       never announces itself          exit N    ends with code N after saying why
 //   abort      ends by SIGABRT after 300 ms    child     leaves a process of its own behind
-//   flood      prints without end
+//   flood      prints without end           write F   appends "EPOCH MILLISECONDS" to file F every 20 ms
+#include <fcntl.h>
 #include <signal.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <cstdio>
@@ -47,6 +49,17 @@ int main(int argc, char** argv) {
   if (mode == "flood") {
     std::thread([] {
       while (true) std::fprintf(stderr, "a line that says nothing, over and over, to fill the log as fast as it can\n");
+    }).detach();
+  }
+  if (mode == "write") {
+    std::thread([file = args.at(1), epoch = (*worker)->epoch()] {
+      const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+      while (true) {
+        timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        dprintf(fd, "%lu %lld\n", epoch, now.tv_sec * 1000LL + now.tv_nsec / 1000000);
+        absl::SleepFor(absl::Milliseconds(20));
+      }
     }).detach();
   }
   return (*worker)->Run();

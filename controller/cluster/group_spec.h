@@ -1,0 +1,25 @@
+// GroupSpec: what an algorithm asks for when it starts a group of workers (job_cluster.h).
+#pragma once
+
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace manta::controller {
+
+struct GroupSpec {
+  std::string role;  // letters, digits and '_'; its actors are called ROLE-RANK
+  int num_ranks = 1;
+  std::string executable;  // a path on every node
+  std::vector<std::string> args;
+  std::map<std::string, std::string> env;  // beside the agent's own environment
+  int cpu_slots_per_rank = 0;
+  int gpus_per_rank = 0;
+  bool shares_gpu = false;  // ranks that hold no GPU see one of their node's beside whoever holds it
+  absl::Duration placement_deadline = absl::Seconds(30);
+  absl::Duration start_deadline = absl::Seconds(60);  // from the start command to the announcement
+};
+
+}  // namespace manta::controller
