@@ -29,6 +29,7 @@
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
 #include "common/rpc/call_key.h"
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/status.h"
 #include "grpcpp/client_context.h"
 #include "grpcpp/support/client_callback.h"
@@ -51,6 +52,7 @@ namespace internal {
 inline void Prepare(grpc::ClientContext& context, const CallOptions& options) {
   MANTA_CHECK(options.deadline > absl::ZeroDuration() && options.deadline < absl::InfiniteDuration())
       << "a call without a deadline";
+  KeepCallbackThreads();
   context.set_deadline(absl::ToChronoTime(absl::Now() + options.deadline));
   if (!options.key.empty()) context.AddMetadata(kCallKey, options.key);
   if (options.kept_only) context.AddMetadata(kKeptOnly, "1");

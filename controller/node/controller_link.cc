@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "common/rpc/callback_threads.h"
 #include "common/rpc/status.h"
 #include "grpcpp/client_context.h"
 
@@ -16,6 +17,7 @@ class ControllerLink::Reactor : public grpc::ClientBidiReactor<v1::NodeEvent, v1
       : poster_(loop.poster()), on_command_(std::move(on_command)), on_end_(std::move(on_end)) {}
 
   void Start(v1::NodeService::Stub* stub) {
+    rpc::KeepCallbackThreads();
     self_ = shared_from_this();
     stub->async()->Join(&context_, this);
     AddHold();  // writes start outside of reactions
