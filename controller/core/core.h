@@ -119,7 +119,8 @@ class Core {
 
   // ---- Agents. A session is one stream of one agent; its welcome is sent before this returns.
   // Refusals: INVALID_ARGUMENT (no name, a GPU index that cannot be), ALREADY_EXISTS (an agent of that name and of
-  // another lineage is there and alive), UNAVAILABLE (the cluster is stopping). The port is then to be closed.
+  // another lineage is there and alive), ABORTED (a later hello of this agent has come already), UNAVAILABLE (the
+  // cluster is stopping). The port is then to be closed.
   absl::StatusOr<uint64_t> NodeJoined(const v1::NodeHello& hello, std::shared_ptr<AgentPort> port);
   void OnNodeEvent(uint64_t session, const v1::NodeEvent& event);
   // The stream has ended: no loss yet, the agent has until node_timeout after its last beat to come back.

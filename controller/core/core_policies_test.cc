@@ -139,6 +139,25 @@ TEST_F(CorePolicies, AStreamThatBreaksIsNoLoss) {
   EXPECT_TRUE(node->stopped.empty());
 }
 
+// An agent tries again on another connection; what it said on the first may arrive after what it says on the second.
+TEST_F(CorePolicies, AHelloThatComesLateChangesNothing) {
+  Make();
+  auto node = Node("n0", 2);
+  node->hello.set_said_at_us(20);
+  ASSERT_TRUE(node->Join(*core_).ok());
+  ASSERT_TRUE(Create(Request("train", 1, 1)).ok());
+  v1::NodeHello late = node->hello;  // of a time when nothing ran there
+  late.set_said_at_us(10);
+  EXPECT_EQ(core_->NodeJoined(late, node).status().code(), absl::StatusCode::kAborted);
+  Run(3);
+  EXPECT_EQ(StateOf("train"), "READY");
+  EXPECT_TRUE(node->open);
+  node->hello.set_said_at_us(30);
+  ASSERT_TRUE(node->Join(*core_).ok());
+  Run(1);
+  EXPECT_EQ(StateOf("train"), "READY");
+}
+
 TEST_F(CorePolicies, AHangIsNoticed) {
   Make();
   auto node = Node("n0", 4);

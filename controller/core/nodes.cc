@@ -65,6 +65,10 @@ absl::StatusOr<uint64_t> Core::Impl::NodeJoined(const v1::NodeHello& hello, std:
   const NodeId known = view_.Find(hello.node());
   Node& node = known == scheduler::kNoNode ? AddNode(hello.node()) : *nodes_[known];
   const bool same_agent = hello.incarnation() != 0 && hello.incarnation() == node.hello.incarnation();
+  if (same_agent && hello.said_at_us() != 0 && hello.said_at_us() <= node.hello.said_at_us()) {
+    // What it runs is no longer what this says.
+    return absl::AbortedError("a later attempt of this agent has come already");
+  }
   if (node.alive() && !same_agent) {
     if (node.port != nullptr) {
       // Another of that name, or the same host started anew while its old stream is not yet known to be dead.

@@ -18,6 +18,11 @@ constexpr absl::Duration kLongestBackoff = absl::Seconds(1);
 constexpr absl::Duration kLastGrace = absl::Seconds(1);  // of actors whose head is gone, from SIGTERM to SIGKILL
 constexpr size_t kBeatsInFlight = 64;
 
+// What a stranger says, too, who has come to listen where the head did: another program's server, or another cluster's.
+bool MayBeAStranger(const absl::Status& status) {
+  return absl::IsUnimplemented(status) || absl::IsUnauthenticated(status) || absl::IsPermissionDenied(status);
+}
+
 }  // namespace
 
 AgentCore::Impl::Impl(EventLoop& loop, ProcessPort& processes, UplinkPort& uplink, HostPort& host, AgentOptions options,
@@ -70,6 +75,7 @@ void AgentCore::Impl::Connect() {
   uplink_.Open();
   v1::NodeEvent event;
   *event.mutable_hello() = options_.hello;
+  event.mutable_hello()->set_said_at_us(absl::ToUnixMicros(loop_.Now()));
   AddRunning(event.mutable_hello());
   Send(event);
 }
@@ -79,6 +85,11 @@ void AgentCore::Impl::OnUplinkDown(UplinkLoss loss, const absl::Status& status) 
   loop_.Cancel(std::exchange(beat_timer_, 0));
   beats_sent_.clear();
   if (done_ || ending_) return;
+  // Who has been welcomed, or has actors to lose, waits for the head to come back there; one that comes for the first
+  // time has been told a wrong address or token.
+  if (loss == UplinkLoss::kRejected && (welcomed_ || !actors_.empty()) && MayBeAStranger(status)) {
+    loss = UplinkLoss::kSilent;
+  }
   const absl::Time now = loop_.Now();
   lost_since_ = std::min(lost_since_, now);
   // A status without an error: the head has ended the stream, as it does when it is told to end.

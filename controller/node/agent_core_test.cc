@@ -280,6 +280,49 @@ TEST_F(AgentCoreTest, AHeadThatIsGoneIsWaitedForAndSilenceIsNot) {
   EXPECT_THAT(std::string(done_->message()), HasSubstr("the controller at head:1 is gone"));
 }
 
+// While no head is there its port may be taken by any program; it is not asked whether this agent may live.
+TEST_F(AgentCoreTest, AStrangerAtTheHeadsAddressEndsNothing) {
+  Join();
+  Start("train-0", 1);
+  Started(1, "train-0", 1, 10);
+  for (const absl::Status& stranger :
+       {absl::UnimplementedError("no such method"), absl::UnauthenticatedError("another job's token"),
+        absl::PermissionDeniedError("not your role")}) {
+    agent_->OnUplinkDown(UplinkLoss::kHeadGone, absl::UnavailableError("refused"));
+    RunFor(0.5);
+    const int opened = uplink_.opened;
+    const absl::Time lease = agent_->lease_until();
+    agent_->OnUplinkDown(UplinkLoss::kRejected, stranger);
+    EXPECT_EQ(agent_->lease_until(), lease);  // it says nothing of the head
+    RunFor(1.1);
+    EXPECT_GT(uplink_.opened, opened);
+    EXPECT_EQ(processes_.orders.size(), 1u);
+  }
+  Join();
+  EXPECT_TRUE(agent_->joined());
+  // The head's own word is final.
+  agent_->OnUplinkDown(UplinkLoss::kRejected, absl::AlreadyExistsError("a node n0 has joined already"));
+  EXPECT_EQ(processes_.orders.back().second.order_case(), v1::ShimOrder::kStop);
+}
+
+TEST_F(AgentCoreTest, ATokenThatIsWrongFromTheFirstEndsIt) {
+  Create();
+  agent_->OnUplinkDown(UplinkLoss::kRejected, absl::UnauthenticatedError("another job's token"));
+  RunFor(0.1);
+  ASSERT_TRUE(done_.has_value());
+  EXPECT_EQ(done_->code(), absl::StatusCode::kUnauthenticated);
+}
+
+TEST_F(AgentCoreTest, EachHelloSaysThatItIsLater) {
+  Create();
+  int64_t last = uplink_.LastHello().said_at_us();
+  for (int i = 0; i < 3; ++i) {
+    RunFor(3.5);  // nobody answers
+    EXPECT_GT(uplink_.LastHello().said_at_us(), last);
+    last = uplink_.LastHello().said_at_us();
+  }
+}
+
 TEST_F(AgentCoreTest, StopEndsWithItsHead) {
   Join(/*lease=*/true, /*stop=*/true);
   Start("train-0", 1);

@@ -67,7 +67,7 @@ enum class UplinkLoss {
   kHeadGone,  // the head's machine says that nobody listens there, or the head has ended the stream in order: nobody
               // else can have been given what runs here
   kSilent,    // anything else: the network may be cut, with the head alive behind it
-  kRejected,  // the head has answered that it does not want this node; final
+  kRejected,  // whoever listens there has answered that it does not want this node
 };
 
 // What else an agent does on its machine. The defaults are a machine that has nothing and refuses nothing.
