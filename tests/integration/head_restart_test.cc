@@ -1,31 +1,28 @@
 // The controller is killed and started again under a cluster that works: workers are not disturbed, callers of actors
 // do not notice, what was acknowledged is there, nothing runs twice.
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
-#include <filesystem>
 #include <fstream>
 #include <map>
+#include <memory>
 #include <optional>
+#include <string>
 #include <thread>
 
-#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
-#include "common/base/file.h"
 #include "common/base/kill.h"
 #include "common/call/call_client.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/status.h"
-#include "common/rpc/token.h"
 #include "controller/node/process.h"
 #include "grpcpp/client_context.h"
 #include "gtest/gtest.h"
 #include "manta/v1/cluster.grpc.pb.h"
-#include "tests/integration/marked_processes.h"
+#include "tests/integration/job_folder.h"
 
 namespace manta::testing {
 namespace {
@@ -35,47 +32,36 @@ namespace fs = std::filesystem;
 class HeadRestart : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    bin_ = fs::absolute(fs::path(build != nullptr ? build : "build") / "bin");
-    mark_ = absl::StrCat("head-restart-", getpid());
-    dir_ = fs::path(::testing::TempDir()) / mark_;
-    fs::create_directories(dir_ / "logs");
-    token_ = rpc::CreateTokenFile(dir_ / "token").value();
     StartHead();
-    node_.emplace(
-        Start("manta-node",
-              {"--controller", address_, "--token-file", (dir_ / "token").string(), "--name", "n0", "--cpu-slots", "4"},
-              "node-n0.log", -1));
+    StartNode();
     v1::WaitNodesRequest wait;
     wait.set_nodes(1);
     wait.set_timeout_ms(10000);
     ASSERT_TRUE(Call(&v1::ClusterService::Stub::WaitNodes, wait).ok());
   }
   void TearDown() override {
-    for (int i = 0; i < 100 && !MarkedProcesses(mark_).empty(); ++i) {
-      for (const FoundProcess& process : MarkedProcesses(mark_)) KillProcess(process.pid, SIGKILL);
-      absl::SleepFor(absl::Milliseconds(10));
+    folder_.KillAll();
+    for (std::optional<Process>* process : {&head_, &node_}) {
+      if (process->has_value()) (*process)->WaitFor(absl::Seconds(5));
     }
-    head_->WaitFor(absl::Seconds(5));
-    node_->WaitFor(absl::Seconds(5));
-    if (!HasFailure()) fs::remove_all(dir_);
+    folder_.Remove();
   }
 
   void StartHead() {
-    int out[2];
-    ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
-    head_.emplace(Start("head_program", {dir_.string()}, "controller.log", out[1]));
-    close(out[1]);
-    std::string line;
-    for (char c; read(out[0], &c, 1) == 1 && c != '\n';) line += c;
-    close(out[0]);
-    ASSERT_TRUE(absl::StartsWith(line, "listening ")) << line;
-    address_ = line.substr(10);
-    stub_ = v1::ClusterService::NewStub(rpc::OpenChannel(address_, token_).value());
+    auto [head, address] = folder_.StartServer("head_program", {folder_.path().string()}, "controller.log");
+    head_.emplace(std::move(head));
+    address_ = address;
+    stub_ = v1::ClusterService::NewStub(rpc::OpenChannel(address_, folder_.token()).value());
   }
   void KillHead() {
     ASSERT_TRUE(head_->Signal(SIGKILL));
     ASSERT_TRUE(head_->WaitFor(absl::Seconds(5)).has_value());
+  }
+  void StartNode() {
+    node_.emplace(folder_.Start(
+        "manta-node",
+        {"--controller", address_, "--token-file", folder_.token_file(), "--name", "n0", "--cpu-slots", "4"},
+        "node-n0.log"));
   }
   template <typename Request, typename Reply>
   absl::StatusOr<Reply> Call(grpc::Status (v1::ClusterService::Stub::*method)(grpc::ClientContext*, const Request&,
@@ -91,8 +77,8 @@ class HeadRestart : public ::testing::Test {
   absl::StatusOr<v1::GroupReply> CreateCounter() {
     v1::GroupRequest request;
     request.set_role("counter");
-    request.set_executable((bin_ / "counting_actor").string());
-    request.add_args((dir_ / "executed").string());
+    request.set_executable((folder_.bin() / "counting_actor").string());
+    request.add_args((folder_.path() / "executed").string());
     request.set_start_deadline_ms(10000);
     request.mutable_restart()->set_kind(v1::RestartPolicy::FAIL_JOB);
     request.mutable_placement()->add_bundles()->set_cpu_slots(1);
@@ -101,7 +87,7 @@ class HeadRestart : public ::testing::Test {
   }
   std::map<int, int> Executed() const {
     std::map<int, int> executed;
-    std::ifstream file(dir_ / "executed");
+    std::ifstream file(folder_.path() / "executed");
     for (std::string line; std::getline(file, line);) {
       int number = -1;
       EXPECT_TRUE(absl::SimpleAtoi(line, &number)) << line;
@@ -109,47 +95,51 @@ class HeadRestart : public ::testing::Test {
     }
     return executed;
   }
-  Process Start(const std::string& name, std::vector<std::string> args, const std::string& log, int stdout_fd) {
-    const int fd = open((dir_ / "logs" / log).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    Process process = Process::Spawn({.executable = (bin_ / name).string(),
-                                      .args = std::move(args),
-                                      .env = {{kMarkVariable, mark_}},
-                                      .stdout_fd = stdout_fd >= 0 ? stdout_fd : fd,
-                                      .stderr_fd = fd,
-                                      .new_process_group = true})
-                          .value();
-    close(fd);
-    return process;
-  }
 
-  std::string mark_, token_, address_;
-  fs::path bin_, dir_;
+  JobFolder folder_{"head-restart"};
+  std::string address_;
   std::optional<Process> head_, node_;
   std::unique_ptr<v1::ClusterService::Stub> stub_;
+};
+
+// Calls "count" 500 times a second, each with the next number, until it is told to stop or is destroyed.
+class Caller {
+ public:
+  explicit Caller(call::Peer& peer) : thread_([this, &peer] { Run(peer); }) {}
+  ~Caller() { Stop(); }
+  void Stop() {
+    stop_ = true;
+    if (thread_.joinable()) thread_.join();
+  }
+  // Once it has stopped:
+  std::map<int, absl::Status> told;
+  double slowest_ms = 0;
+
+ private:
+  void Run(call::Peer& peer) {
+    const absl::Time begin = absl::Now();
+    for (int i = 0; !stop_; ++i) {
+      absl::SleepFor(begin + absl::Milliseconds(2 * i) - absl::Now());
+      const absl::Time sent = absl::Now();
+      const auto reply = peer.CallBlocking("count", absl::StrCat(i), {.deadline = absl::Seconds(5)});
+      told[i] = reply.status();
+      slowest_ms = std::max(slowest_ms, absl::ToDoubleMilliseconds(absl::Now() - sent));
+      EXPECT_TRUE(!reply.ok() || *reply == absl::StrCat(i));
+    }
+  }
+  std::atomic<bool> stop_{false};
+  std::thread thread_;  // the last: it uses the others
 };
 
 TEST_F(HeadRestart, TwentyKillsDuringFiveHundredCallsASecond) {
   const auto group = CreateCounter();
   ASSERT_TRUE(group.ok()) << group.status();
   const v1::ActorInfo actor = group->ranks(0);
-  auto client = call::CallClient::Create({.token = token_, .caller = {}}).value();
+  auto client = call::CallClient::Create({.token = folder_.token(), .caller = {}}).value();
   auto peer = client->Connect(actor.address(), actor.actor_id(), actor.epoch());
   ASSERT_TRUE(peer.ok()) << peer.status();
 
-  std::atomic<bool> stop{false};
-  std::map<int, absl::Status> told;
-  double slowest_ms = 0;
-  std::thread caller([&] {
-    const absl::Time begin = absl::Now();
-    for (int i = 0; !stop; ++i) {
-      absl::SleepFor(begin + absl::Milliseconds(2 * i) - absl::Now());
-      const absl::Time sent = absl::Now();
-      const auto reply = (*peer)->CallBlocking("count", absl::StrCat(i), {.deadline = absl::Seconds(5)});
-      told[i] = reply.status();
-      slowest_ms = std::max(slowest_ms, absl::ToDoubleMilliseconds(absl::Now() - sent));
-      EXPECT_TRUE(!reply.ok() || *reply == absl::StrCat(i));
-    }
-  });
+  Caller caller(**peer);
   double longest_gap = 0;
   for (int kills = 0; kills < 20; ++kills) {
     v1::PlacementRequest request;
@@ -170,13 +160,12 @@ TEST_F(HeadRestart, TwentyKillsDuringFiveHundredCallsASecond) {
     ref.set_id(placed->id());
     EXPECT_TRUE(Call(&v1::ClusterService::Stub::RemovePlacement, ref).ok());
   }
-  stop = true;
-  caller.join();
+  caller.Stop();
 
   const std::map<int, int> executed = Executed();
   int failed = 0;
   for (const auto& [number, times] : executed) EXPECT_EQ(times, 1) << "call " << number << " ran twice";
-  for (const auto& [number, status] : told) {
+  for (const auto& [number, status] : caller.told) {
     if (status.ok()) {
       EXPECT_EQ(executed.count(number), 1u) << "call " << number << " was answered and did not run";
     } else {
@@ -184,8 +173,8 @@ TEST_F(HeadRestart, TwentyKillsDuringFiveHundredCallsASecond) {
     }
   }
   std::printf("%zu calls, %d reported as failed, slowest %.0f ms; kill to listening again at most %.0f ms\n",
-              told.size(), failed, slowest_ms, longest_gap);
-  EXPECT_GT(told.size(), 500u);
+              caller.told.size(), failed, caller.slowest_ms, longest_gap);
+  EXPECT_GT(caller.told.size(), 500u);
   EXPECT_EQ(failed, 0);
 
   // The same process in the same epoch, and the head knows it.
@@ -202,7 +191,7 @@ TEST_F(HeadRestart, TwentyKillsDuringFiveHundredCallsASecond) {
   EXPECT_TRUE(down.ok()) << down.status();
   EXPECT_EQ(head_->WaitFor(absl::Seconds(5))->code, 0);
   EXPECT_TRUE(node_->WaitFor(absl::Seconds(5)).has_value());
-  EXPECT_TRUE(MarkedProcesses(mark_).empty());
+  EXPECT_TRUE(folder_.Alive().empty());
 }
 
 TEST_F(HeadRestart, AWorkerThatDiesWhileThereIsNoHeadIsReported) {
@@ -223,7 +212,7 @@ TEST_F(HeadRestart, AWorkerThatDiesWhileThereIsNoHeadIsReported) {
     absl::SleepFor(absl::Milliseconds(100));
   }
   EXPECT_NE(state, "READY");
-  for (const FoundProcess& process : MarkedProcesses(mark_)) {
+  for (const FoundProcess& process : folder_.Alive()) {
     EXPECT_EQ(process.command.find("counting_actor "), std::string::npos) << process.command;
   }
 }
@@ -233,10 +222,7 @@ TEST_F(HeadRestart, TheAgentIsKilledAndTakesItsWorkersBack) {
   ASSERT_TRUE(group.ok()) << group.status();
   ASSERT_TRUE(node_->Signal(SIGKILL));
   ASSERT_TRUE(node_->WaitFor(absl::Seconds(5)).has_value());
-  node_.emplace(
-      Start("manta-node",
-            {"--controller", address_, "--token-file", (dir_ / "token").string(), "--name", "n0", "--cpu-slots", "4"},
-            "node-n0.log", -1));
+  StartNode();
   absl::SleepFor(absl::Seconds(2));
   const auto same = CreateCounter();
   ASSERT_TRUE(same.ok()) << same.status();

@@ -3,17 +3,14 @@
 // the ones that are left. Deadlines everywhere; the destructor kills what is left.
 #pragma once
 
-#include <fcntl.h>
 #include <signal.h>
-#include <unistd.h>
 
-#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -24,56 +21,39 @@
 #include "common/base/task.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/token.h"
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
 #include "manta/v1/controller.grpc.pb.h"
-#include "tests/integration/marked_processes.h"
+#include "tests/integration/job_folder.h"
 
 namespace manta::testing {
 
 class RuntimeJob {
  public:
   explicit RuntimeJob(const std::string& config, std::vector<std::string> controller_args = {},
-                      std::vector<std::string> node_args = {"--cpu-slots", "4"}, int parent_pid = 0) {
-    static int counter = 0;
-    mark_ = absl::StrCat("runtime-test-", getpid(), "-", ++counter);
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
-    run_dir_ = std::filesystem::path(::testing::TempDir()) / mark_;
-    std::filesystem::create_directories(run_dir_ / "logs");
-    std::ofstream(run_dir_ / "config.resolved.yaml") << config;
-    token_ = rpc::CreateTokenFile(run_dir_ / "token").value();
-    int out[2];
-    EXPECT_EQ(pipe2(out, O_CLOEXEC), 0);
-    std::vector<std::string> args = {"--run-dir", run_dir_.string()};
+                      std::vector<std::string> node_args = {"--cpu-slots", "4"}, int parent_pid = 0)
+      : folder_("runtime-test") {
+    std::ofstream(run_dir() / "config.resolved.yaml") << config;
+    std::vector<std::string> args = {"--run-dir", run_dir().string()};
     if (parent_pid > 0) args.insert(args.end(), {"--parent-pid", absl::StrCat(parent_pid)});
     args.insert(args.end(), controller_args.begin(), controller_args.end());
-    controller_.emplace(Start("runtime_controller", args, "controller.log", out[1]));
-    close(out[1]);
-    std::string line;
-    for (char c; read(out[0], &c, 1) == 1 && c != '\n';) line += c;
-    close(out[0]);
-    EXPECT_EQ(line.substr(0, 10), "listening ") << line;
-    address_ = line.substr(line.find(' ') + 1);
-    stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token_).value());
-    node_args_ = {"--controller", address_, "--token-file", (run_dir_ / "token").string(), "--name", "n0"};
+    auto [controller, address] = folder_.StartServer("runtime_controller", args, "controller.log");
+    controller_.emplace(std::move(controller));
+    address_ = address;
+    stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token()).value());
+    node_args_ = {"--controller", address_, "--token-file", folder_.token_file(), "--name", "n0"};
     if (parent_pid > 0) node_args_.insert(node_args_.end(), {"--parent-pid", absl::StrCat(parent_pid)});
     node_args_.insert(node_args_.end(), node_args.begin(), node_args.end());
     StartNode();
   }
   // Again, after the first was killed: as whoever watches over agents does.
-  void StartNode() { node_.emplace(Start("manta-node", node_args_, "node-n0.log", -1)); }
+  void StartNode() { node_.emplace(folder_.Start("manta-node", node_args_, "node-n0.log")); }
 
   ~RuntimeJob() {
-    for (int i = 0; i < 20; ++i) {
-      for (const FoundProcess& process : Alive()) KillProcess(process.pid, SIGKILL);
-      controller_->TryWait();
-      node_->TryWait();
-    }
+    folder_.KillAll();
     controller_->WaitFor(absl::Seconds(5));
     node_->WaitFor(absl::Seconds(5));
-    if (!::testing::Test::HasFailure()) std::filesystem::remove_all(run_dir_);
+    folder_.Remove();
   }
 
   // Until the algorithm has its groups (phase "waiting"); false where the run ended first.
@@ -128,7 +108,7 @@ class RuntimeJob {
   }
 
   // Every process of this job that runs (a zombie has ended).
-  std::vector<FoundProcess> Alive() const { return MarkedProcesses(mark_); }
+  std::vector<FoundProcess> Alive() const { return folder_.Alive(); }
   // Waits until nothing of the job runs; how long that took, or what is left.
   absl::StatusOr<absl::Duration> WaitAllGone(absl::Duration timeout) {
     const absl::Time start = absl::Now();
@@ -145,37 +125,23 @@ class RuntimeJob {
       absl::SleepFor(absl::Milliseconds(10));
     }
   }
-  std::string Log(const std::string& name) const { return ReadFile(run_dir_ / "logs" / name).value_or(""); }
+  std::string Log(const std::string& name) const { return ReadFile(run_dir() / "logs" / name).value_or(""); }
 
   // Another process of this job.
   Process StartMarked(const std::string& executable, std::vector<std::string> args, const std::string& log) {
-    return Start(executable, std::move(args), log, -1);
+    return folder_.Start(executable, std::move(args), log);
   }
-  const std::filesystem::path& bin() const { return bin_; }
-  const std::string& token() const { return token_; }
+  const std::filesystem::path& bin() const { return folder_.bin(); }
+  const std::string& token() const { return folder_.token(); }
   Process& controller() { return *controller_; }
   Process& node() { return *node_; }
-  const std::filesystem::path& run_dir() const { return run_dir_; }
+  const std::filesystem::path& run_dir() const { return folder_.path(); }
   const std::string& address() const { return address_; }
 
  private:
-  Process Start(const std::string& name, std::vector<std::string> args, const std::string& log, int stdout_fd) {
-    const int fd = open((run_dir_ / "logs" / log).c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
-    Process process = Process::Spawn({.executable = (bin_ / name).string(),  // an absolute path stays what it is
-
-                                      .args = std::move(args),
-                                      .env = {{kMarkVariable, mark_}},
-                                      .stdout_fd = stdout_fd >= 0 ? stdout_fd : fd,
-                                      .stderr_fd = fd,
-                                      .new_process_group = true})
-                          .value();
-    close(fd);
-    return process;
-  }
-
   EventLoop loop_;
-  std::string mark_, token_, address_;
-  std::filesystem::path bin_, run_dir_;
+  JobFolder folder_;
+  std::string address_;
   std::vector<std::string> node_args_;
   std::optional<Process> controller_, node_;
   std::unique_ptr<v1::ControllerService::Stub> stub_;
