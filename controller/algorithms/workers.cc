@@ -74,7 +74,7 @@ Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context
 Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree,
                                         const config::RunConfig& config) {
   MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->WaitForNodes(static_cast<int>(config.cluster.num_nodes), absl::Minutes(5)));
-  const int gpus = context.cluster->num_gpus();
+  const int gpus = context.cluster->most_gpus_of_a_node();
   MANTA_CO_ASSIGN_OR_RETURN(cuda_, config::ChooseCuda(tree, config, gpus));
   const bool trains = config.algorithm != config::Algorithm::kEval;
   const bool generates = config.algorithm != config::Algorithm::kSft;
@@ -90,6 +90,7 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
   if (trains) {
     GroupSpec spec = Spec(context, "train", ranks, "manta-train");
     (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
+    spec.one_node = true;
     specs.push_back(std::move(spec));
   }
   if (generates) {

@@ -17,6 +17,7 @@ struct GroupSpec {
   std::map<std::string, std::string> env;  // beside the agent's own environment
   int cpu_slots_per_rank = 0;
   int gpus_per_rank = 0;
+  bool one_node = false;    // its ranks meet over one host's memory
   bool shares_gpu = false;  // ranks that hold no GPU see one of their node's beside whoever holds it
   absl::Duration placement_deadline = absl::Seconds(30);
   absl::Duration start_deadline = absl::Seconds(60);  // from the start command to the announcement

@@ -35,6 +35,7 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
   v1::PlacementRequest& placement = *request.mutable_placement();
   placement.set_job(options_.job);
   placement.set_repeat(spec.num_ranks);
+  if (spec.one_node) placement.set_strategy(v1::STRATEGY_STRICT_PACK);
   placement.set_deadline_ms(absl::ToInt64Milliseconds(std::max(spec.placement_deadline, options_.queue_patience)));
   v1::Bundle& bundle = *placement.add_bundles();
   bundle.set_cpu_slots(spec.cpu_slots_per_rank);
@@ -174,6 +175,18 @@ int JobCluster::free_cpu_slots() const {
 }
 int JobCluster::num_gpus() const {
   return core_.num_gpus();
+}
+
+int JobCluster::most_gpus_of_a_node() const {
+  v1::ListRequest request;
+  request.set_nodes(true);
+  v1::ListReply nodes;
+  core_.List(request, &nodes);
+  int most = 0;
+  for (const v1::NodeInfo& node : nodes.nodes()) {
+    if (node.state() != "LOST" && node.state() != "EXPECTED") most = std::max(most, node.gpus_size());
+  }
+  return most;
 }
 
 void JobCluster::FillStatus(v1::GetStatusReply* reply) const {

@@ -67,7 +67,8 @@ class JobCluster {
   Task<absl::Status> WaitForNodes(int count, absl::Duration deadline);
 
   int free_cpu_slots() const;
-  int num_gpus() const;  // registered, on live nodes
+  int num_gpus() const;             // registered, on live nodes
+  int most_gpus_of_a_node() const;  // likewise
   void FillStatus(v1::GetStatusReply* reply) const;
   const std::string& job() const { return options_.job; }
 

@@ -103,6 +103,20 @@ TEST_F(JobClusterTest, TheImpossibleFailsAtOnce) {
   EXPECT_FALSE(Start({.role = "train", .num_ranks = 0}).ok());
 }
 
+TEST_F(JobClusterTest, RanksThatNeedOneNodeAreNotSpread) {
+  Make(2);
+  auto first = Node("n0", 1, /*gpus=*/1), second = Node("n1", 2, /*gpus=*/2);
+  EXPECT_EQ(cluster_->num_gpus(), 3);
+  EXPECT_EQ(cluster_->most_gpus_of_a_node(), 2);
+  const absl::Status status =
+      Start({.role = "train", .num_ranks = 3, .cpu_slots_per_rank = 1, .one_node = true}).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("needs one node with room for 3 ranks of 1 CPU slots"));
+  EXPECT_TRUE(Start({.role = "train", .num_ranks = 2, .cpu_slots_per_rank = 1, .one_node = true}).ok());
+  EXPECT_EQ(second->started.size(), 2u);
+  EXPECT_TRUE(first->started.empty());
+}
+
 TEST_F(JobClusterTest, WaitsForNodesThatAreExpected) {
   Make(2);
   auto first = Node("n0", 1);

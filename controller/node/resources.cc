@@ -4,14 +4,19 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cctype>
+#include <cstdlib>
 #include <fstream>
 #include <string>
 
 #include "absl/cleanup/cleanup.h"
+#include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "common/base/process_info.h"
 
 namespace manta::node {
@@ -113,7 +118,23 @@ std::vector<v1::Gpu> FindGpus() {
     gpu.set_numa_node(pci_of != nullptr && pci_of(device, &pci) == 0 ? NumaNode(pci.bus_id) : -1);
   }
   shutdown();
-  return gpus;
+  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+  return visible == nullptr ? gpus : VisibleGpus(gpus, visible);
+}
+
+std::vector<v1::Gpu> VisibleGpus(const std::vector<v1::Gpu>& gpus, const std::string& visible) {
+  std::vector<v1::Gpu> result;
+  for (const absl::string_view part : absl::StrSplit(visible, ',')) {
+    const std::string name(absl::StripAsciiWhitespace(part));
+    int index = -1;
+    const bool is_index = absl::SimpleAtoi(name, &index);
+    const auto found = std::find_if(gpus.begin(), gpus.end(), [&](const v1::Gpu& gpu) {
+      return is_index ? gpu.index() == index : !name.empty() && absl::StartsWith(gpu.uuid(), name);
+    });
+    if (found == gpus.end()) break;
+    result.push_back(*found);
+  }
+  return result;
 }
 
 }  // namespace manta::node
