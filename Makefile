@@ -19,6 +19,7 @@ build: configure  ## build everything into build/bin
 	@cmake --build $(BUILD) -j $(JOBS)
 
 test: build  ## build and run every test that needs no GPU
+	@scripts/fetch_slurm.sh
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
 quickstart: configure  ## train a small model at arithmetic by GRPO: minutes on two cores (ARGS='grpo.seed=1' overrides)
