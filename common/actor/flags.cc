@@ -22,10 +22,10 @@ void FromEnvironment(const char* name, std::string* value) {
 absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& args) {
   WorkerFlags flags;
   flags.actor_id.clear();
-  std::string epoch, parent;
+  std::string epoch, parent, listen;
   const std::pair<std::string_view, std::string*> known[] = {
       {"--actor-id", &flags.actor_id},     {"--epoch", &epoch},         {"--controller", &flags.controller},
-      {"--token-file", &flags.token_file}, {"--listen", &flags.listen}, {"--parent-pid", &parent},
+      {"--token-file", &flags.token_file}, {"--listen", &listen}, {"--parent-pid", &parent},
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--standalone") {
@@ -53,7 +53,9 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
     FromEnvironment("MANTA_EPOCH", &epoch);
     FromEnvironment("MANTA_CONTROLLER", &flags.controller);
     FromEnvironment("MANTA_TOKEN_FILE", &flags.token_file);
+    FromEnvironment("MANTA_LISTEN", &listen);
   }
+  if (!listen.empty()) flags.listen = listen;
   if (flags.actor_id.empty()) flags.actor_id = "standalone-0";
   if (!epoch.empty() && !absl::SimpleAtoi(epoch, &flags.epoch)) {
     return UserError(absl::StrCat("--epoch ", epoch, ": expected a number"));

@@ -1,7 +1,7 @@
 // The flags that the node agent gives to every worker. See worker.h.
 //
 // What no flag says is taken from the environment that the agent sets: MANTA_ACTOR_ID, MANTA_EPOCH, MANTA_CONTROLLER,
-// MANTA_TOKEN_FILE. A worker that a shim has started (MANTA_SHIM_FD, shim_link.h) is announced by it; it announces
+// MANTA_TOKEN_FILE, and MANTA_LISTEN on a node that others reach. A worker that a shim has started (MANTA_SHIM_FD, shim_link.h) is announced by it; it announces
 // itself to a controller only where --controller says so.
 #pragma once
 

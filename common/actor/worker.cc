@@ -24,6 +24,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
+#include "common/rpc/tls.h"
 #include "common/rpc/token.h"
 #include "manta/v1/actor.grpc.pb.h"
 #include "spdlog/sinks/stdout_sinks.h"
@@ -280,6 +281,7 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   spdlog::set_default_logger(std::move(logger));
 
   MANTA_ASSIGN_OR_RETURN(WorkerFlags flags, ParseWorkerFlags(args));
+  if (!flags.standalone) MANTA_RETURN_IF_ERROR(rpc::UseTlsFromEnvironment("", v1::ROLE_WORKER));
   MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(flags.token_file));
   auto impl = std::make_unique<Impl>(std::move(flags), std::move(token));
   if (!impl->flags.standalone) impl->shim = ShimLink::FromEnvironment();

@@ -1,37 +1,18 @@
 #include "common/rpc/credentials.h"
 
+#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <utility>
 
 #include "absl/strings/match.h"
-#include "common/rpc/token.h"
+#include "absl/strings/str_cat.h"
+#include "common/rpc/call_guard.h"
+#include "common/rpc/refusals.h"
 #include "grpc/support/log.h"
-#include "grpcpp/security/auth_metadata_processor.h"
 
 namespace manta::rpc {
 namespace {
-
-constexpr char kTokenKey[] = "x-manta-token";
-
-class TokenChecker : public grpc::AuthMetadataProcessor {
- public:
-  explicit TokenChecker(std::string token) : token_(std::move(token)) {}
-  bool IsBlocking() const override { return false; }
-  grpc::Status Process(const InputMetadata& metadata, grpc::AuthContext*, OutputMetadata* consumed,
-                       OutputMetadata*) override {
-    const auto found = metadata.find(kTokenKey);
-    if (found == metadata.end()) return {grpc::StatusCode::UNAUTHENTICATED, "the call carries no job token"};
-    if (!TokensEqual(std::string_view(found->second.data(), found->second.size()), token_)) {
-      return {grpc::StatusCode::UNAUTHENTICATED, "the call carries another job's token"};
-    }
-    consumed->emplace(kTokenKey, token_);
-    return grpc::Status::OK;
-  }
-
- private:
-  const std::string token_;
-};
 
 class TokenSender : public grpc::MetadataCredentialsPlugin {
  public:
@@ -39,7 +20,7 @@ class TokenSender : public grpc::MetadataCredentialsPlugin {
   bool IsBlocking() const override { return false; }
   grpc::Status GetMetadata(grpc::string_ref, grpc::string_ref, const grpc::AuthContext&,
                            std::multimap<std::string, std::string>* metadata) override {
-    metadata->emplace(kTokenKey, token_);
+    metadata->emplace(CallGuard::kTokenKey, token_);
     return grpc::Status::OK;
   }
 
@@ -47,19 +28,26 @@ class TokenSender : public grpc::MetadataCredentialsPlugin {
   const std::string token_;
 };
 
-}  // namespace
-
-std::shared_ptr<grpc::ServerCredentials> LoopbackServerCredentials(const std::string& token) {
-  auto credentials = grpc::experimental::LocalServerCredentials(LOCAL_TCP);
-  credentials->SetAuthMetadataProcessor(std::make_shared<TokenChecker>(token));
-  return credentials;
+void CountHandshakes(const char* message) {
+  constexpr absl::string_view kFailed = "Handshake failed";
+  if (absl::StartsWith(message, kFailed)) Refuse(Refusal::kTls, absl::StrCat("because ", message));
 }
 
-std::shared_ptr<grpc::ChannelCredentials> LoopbackChannelCredentials(const std::string& token) {
-  // Loopback is plain text: the token may travel over it, and over nothing else (the credentials refuse other peers).
+}  // namespace
+
+std::shared_ptr<grpc::ServerCredentials> LoopbackServer() {
+  return grpc::experimental::LocalServerCredentials(LOCAL_TCP);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> LoopbackChannel() {
+  return grpc::experimental::LocalCredentials(LOCAL_TCP);
+}
+
+std::shared_ptr<grpc::ChannelCredentials> WithToken(std::shared_ptr<grpc::ChannelCredentials> channel,
+                                                    const std::string& token, bool loopback) {
+  const grpc_security_level level = loopback ? GRPC_SECURITY_NONE : GRPC_PRIVACY_AND_INTEGRITY;
   return grpc::CompositeChannelCredentials(
-      grpc::experimental::LocalCredentials(LOCAL_TCP),
-      grpc::experimental::MetadataCredentialsFromPlugin(std::make_unique<TokenSender>(token), GRPC_SECURITY_NONE));
+      channel, grpc::experimental::MetadataCredentialsFromPlugin(std::make_unique<TokenSender>(token), level));
 }
 
 bool IsLoopback(const std::string& address) {
@@ -69,7 +57,15 @@ bool IsLoopback(const std::string& address) {
 
 void SilenceGrpcLog() {
   static const bool done = [] {
-    if (std::getenv("GRPC_VERBOSITY") == nullptr) gpr_set_log_function([](gpr_log_func_args*) {});
+    if (std::getenv("GRPC_VERBOSITY") == nullptr) {
+      gpr_set_log_function([](gpr_log_func_args* line) { CountHandshakes(line->message); });
+    } else {
+      gpr_set_log_function([](gpr_log_func_args* line) {
+        CountHandshakes(line->message);
+        std::fprintf(stderr, "gRPC %s %s:%d %s\n", gpr_log_severity_string(line->severity), line->file, line->line,
+                     line->message);
+      });
+    }
     return true;
   }();
   (void)done;

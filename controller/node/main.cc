@@ -15,6 +15,8 @@
 #include "common/base/file.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
+#include "common/rpc/probe_server.h"
+#include "common/rpc/tls.h"
 #include "common/rpc/token.h"
 #include "controller/node/agent_core.h"
 #include "controller/node/grpc_uplink.h"
@@ -35,7 +37,7 @@ struct Flags {
   int cpu_slots = 0;
   int parent_pid = 0;
   std::vector<std::string> labels, gpu_slots;
-  std::string address;
+  std::string address, probe_listen;
 };
 
 std::string HostName() {
@@ -83,6 +85,7 @@ std::string HeadAddress(const Flags& flags) {
 }
 
 absl::Status RunAgent(const Flags& flags, int launcher) {
+  MANTA_RETURN_IF_ERROR(rpc::UseTlsFromEnvironment(flags.name, v1::ROLE_NODE));
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(flags.token_file));
   MANTA_ASSIGN_OR_RETURN(const StateDir state, StateDir::Open(flags.state_dir));
   MANTA_ASSIGN_OR_RETURN(v1::NodeHello hello, Hello(flags, state.incarnation()));
@@ -131,6 +134,11 @@ absl::Status RunAgent(const Flags& flags, int launcher) {
       loop.RunAfter(absl::Seconds(2), [&] { agent.Shutdown(absl::Seconds(1)); });
     });
   }
+  std::unique_ptr<rpc::ProbeServer> probes;
+  if (!flags.probe_listen.empty()) {
+    const auto ready = [&] { return agent.joined() ? absl::OkStatus() : absl::UnavailableError("not joined"); };
+    MANTA_ASSIGN_OR_RETURN(probes, rpc::ProbeServer::Start(loop, {.listen = flags.probe_listen, .ready = ready}));
+  }
   agent.Start();
   loop.Run();
   return result;
@@ -150,6 +158,7 @@ int Main(int argc, char** argv) {
   app.add_option("--label", flags.labels, "KEY=VALUE, for placement; may be repeated");
   app.add_option("--gpu-slot", flags.gpu_slots, "a role that may share each GPU with others; may be repeated");
   app.add_option("--address", flags.address, "what other nodes reach this one by (the host's name)");
+  app.add_option("--probe-listen", flags.probe_listen, "HOST:PORT for HTTP probes: /healthz and /readyz");
   app.add_option("--parent-pid", flags.parent_pid, "end when this process is gone");
   try {
     app.parse(argc, argv);
