@@ -21,8 +21,10 @@ constexpr size_t kMaxLineBytes = 2000;
 constexpr int kFiles = 10;
 constexpr off_t kFileBytes = 10 << 20;
 
-std::string Now() {
-  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", absl::Now(), absl::UTCTimeZone());
+constexpr absl::Duration kGather = absl::Milliseconds(2);
+
+std::string Text(absl::Time time) {
+  return absl::FormatTime("%Y-%m-%dT%H:%M:%E3SZ", time, absl::UTCTimeZone());
 }
 
 }  // namespace
@@ -38,9 +40,10 @@ class AuditLog::File {
   }
   ~File() { Close(); }
 
-  void Write(absl::string_view line) {
+  // Whole lines.
+  void Write(const std::string& content) {
+    if (content.empty()) return;
     if (lseek(fd_, 0, SEEK_END) > kFileBytes) Rotate();
-    const std::string content = absl::StrCat(line, "\n");
     if (write(fd_, content.data(), content.size()) == static_cast<ssize_t>(content.size())) return;
     if (!told_) spdlog::error("the audit log {} cannot be written: {}", path_.string(), strerror(errno));
     told_ = true;
@@ -89,7 +92,7 @@ void AuditLog::Add(absl::string_view kind, absl::string_view line, bool refusal)
     ++dropped_;
     return;
   }
-  lines_.push_back({std::move(text), refusal});
+  lines_.push_back({absl::Now(), std::move(text), refusal});
   if (started_) return;
   started_ = true;
   sigset_t all, old;
@@ -110,17 +113,28 @@ void AuditLog::WriteLines() {
       mutex_.Await(absl::Condition(
           +[](AuditLog* log) ABSL_NO_THREAD_SAFETY_ANALYSIS { return !log->lines_.empty(); }, this));
       writing_ = true;
+    }
+    absl::SleepFor(kGather);  // those that come meanwhile need not wake this thread, and are written with the first
+    {
+      absl::MutexLock lock(&mutex_);
       lines.swap(lines_);
       file = file_;
       dropped = std::exchange(dropped_, 0);
     }
+    std::string content;
     for (const Line& line : lines) {
-      if (file != nullptr) file->Write(absl::StrCat(Now(), " ", line.text));
-      if (line.refusal) spdlog::warn("{}", line.text);
+      if (file != nullptr) absl::StrAppend(&content, Text(line.at), " ", line.text, "\n");
+      if (line.refusal) {
+        spdlog::warn("{}", line.text);
+      } else if (file == nullptr) {
+        spdlog::info("{}", line.text);
+      }
     }
-    if (dropped == 0) continue;
-    if (file != nullptr) file->Write(absl::StrCat(Now(), " dropped ", dropped, " lines: they came too fast"));
-    spdlog::warn("the audit log dropped {} lines: they came too fast", dropped);
+    if (file != nullptr && dropped > 0) {
+      absl::StrAppend(&content, Text(absl::Now()), " dropped ", dropped, " lines: they came too fast\n");
+    }
+    if (file != nullptr) file->Write(content);
+    if (dropped > 0) spdlog::warn("the audit log dropped {} lines: they came too fast", dropped);
   }
 }
 

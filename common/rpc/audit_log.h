@@ -4,8 +4,8 @@
 //       certificate=manta://JOB/admin/login outcome=OK                                                      (one line)
 //   2026-11-30T13:50:27.001Z refused reason=wrong_token method=/manta.v1.NodeService/Join
 //
-// Lines go to a file (10 files of 10 MiB, the oldest is dropped) where one was named, and refusals to the process's own
-// log too. Adding a line never blocks: a thread of its own, started with the first line, writes them; of more than
+// Lines go to a file (10 files of 10 MiB, the oldest is dropped) where one was named, and to the process's own log where
+// none was; refusals go to that log always. Adding a line never blocks: a thread of its own, started with the first line, writes them; of more than
 // 10,000 lines that wait the newest are dropped, and their number is written. No token ever comes near. Thread-safe.
 #pragma once
 
@@ -38,6 +38,7 @@ class AuditLog {
 
  private:
   struct Line {
+    absl::Time at;
     std::string text;
     bool refusal;
   };

@@ -73,8 +73,10 @@ class GuardProcessor : public grpc::AuthMetadataProcessor {
     }
     call.certificate = Property(*context, GRPC_PEER_URI_PROPERTY_NAME);
     call.connection = ConnectionOf(*context);
-    grpc::Status status = guard_->Judge(call);
-    if (status.ok()) consumed->emplace(CallGuard::kTokenKey, std::string(call.token));  // handlers do not see it
+    bool audited = false;
+    grpc::Status status = guard_->Judge(call, &audited);
+    // Handlers do not see it. From an audited call its interceptor takes it, which writes down whose it is.
+    if (status.ok() && !audited) consumed->emplace(CallGuard::kTokenKey, std::string(call.token));
     return status;
   }
 
@@ -82,21 +84,19 @@ class GuardProcessor : public grpc::AuthMetadataProcessor {
   const std::shared_ptr<CallGuard> guard_;
 };
 
-namespace {
-
 // Of one call, where its audit line or its beginning is still to be noted.
 class CallInterceptor : public grpc::experimental::Interceptor {
  public:
   // `on_begin` may be null.
-  CallInterceptor(const MethodPolicy::Method& method, grpc::experimental::ServerRpcInfo* info,
-                  std::function<void(uintptr_t connection)> on_begin)
-      : method_(method), info_(info), on_begin_(std::move(on_begin)) {}
+  CallInterceptor(std::shared_ptr<CallGuard> guard, const MethodPolicy::Method& method,
+                  grpc::experimental::ServerRpcInfo* info, std::function<void(uintptr_t connection)> on_begin)
+      : guard_(std::move(guard)), method_(method), info_(info), on_begin_(std::move(on_begin)) {}
   ~CallInterceptor() override {
     if (method_.audit && !told_) Tell("outcome=CANCELLED");
   }
   void Intercept(grpc::experimental::InterceptorBatchMethods* batch) override {
     using Point = grpc::experimental::InterceptionHookPoints;
-    if (batch->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA)) Begins();
+    if (batch->QueryInterceptionHookPoint(Point::POST_RECV_INITIAL_METADATA)) Begins(*batch);
     if (method_.audit && batch->QueryInterceptionHookPoint(Point::PRE_SEND_STATUS)) {
       const auto code = static_cast<absl::StatusCode>(batch->GetSendStatus().error_code());
       Tell(absl::StrCat("outcome=", code == absl::StatusCode::kOk ? "OK" : absl::StatusCodeToString(code)));
@@ -106,19 +106,26 @@ class CallInterceptor : public grpc::experimental::Interceptor {
   }
 
  private:
-  void Begins() {
+  void Begins(grpc::experimental::InterceptorBatchMethods& batch) {
     const auto context = info_->server_context()->auth_context();
     if (on_begin_ && context != nullptr) on_begin_(ConnectionOf(*context));
     if (!method_.audit) return;
-    who_ = absl::StrCat("peer=", info_->server_context()->peer());
     const absl::string_view certificate = context == nullptr ? "" : Property(*context, GRPC_PEER_URI_PROPERTY_NAME);
+    RoleSet roles = 0;
+    auto* metadata = batch.GetRecvInitialMetadata();
+    if (const auto token = metadata->find(CallGuard::kTokenKey); token != metadata->end()) {
+      roles = guard_->RolesOf(method_, View(token->second), certificate);
+    }
+    metadata->erase(CallGuard::kTokenKey);
+    who_ = absl::StrCat("role=", RoleNames(roles), " peer=", info_->server_context()->peer());
     if (!certificate.empty()) absl::StrAppend(&who_, " certificate=", certificate);
     if (method_.client_streaming || method_.server_streaming) Tell("begins");
   }
   void Tell(absl::string_view what) {
-    AuditLog::Process().Called(
-        absl::StrCat("method=", method_.path, " allowed=", RoleNames(method_.roles), " ", who_, " ", what));
+    AuditLog::Process().Called(absl::StrCat("method=", method_.path, " ", who_, " ", what));
   }
+
+  const std::shared_ptr<CallGuard> guard_;
 
   const MethodPolicy::Method& method_;  // the policy lives as long as its server
   grpc::experimental::ServerRpcInfo* const info_;
@@ -126,8 +133,6 @@ class CallInterceptor : public grpc::experimental::Interceptor {
   std::string who_;
   bool told_ = false;
 };
-
-}  // namespace
 
 class GuardInterceptors : public grpc::experimental::ServerInterceptorFactoryInterface {
  public:
@@ -146,7 +151,7 @@ class GuardInterceptors : public grpc::experimental::ServerInterceptorFactoryInt
       }
     }
     if (!method->audit && !on_begin) return nullptr;
-    return new CallInterceptor(*method, info, std::move(on_begin));
+    return new CallInterceptor(guard_, *method, info, std::move(on_begin));
   }
 
  private:
@@ -171,7 +176,15 @@ std::unique_ptr<grpc::experimental::ServerInterceptorFactoryInterface> CallGuard
   return std::make_unique<GuardInterceptors>(shared_from_this());
 }
 
-grpc::Status CallGuard::Judge(const Call& call) {
+RoleSet CallGuard::RolesOf(const MethodPolicy::Method& method, absl::string_view token,
+                           absl::string_view certificate) const {
+  RoleSet roles = keys_.RolesOf(token) & method.roles;
+  if (!certificates_) return roles;
+  const auto name = CertificateName::Parse(certificate);
+  return name.has_value() ? roles & RoleBit(name->role) : 0;
+}
+
+grpc::Status CallGuard::Judge(const Call& call, bool* audited) {
   const auto refuse = [&](Refusal reason, grpc::StatusCode code, const std::string& why) {
     std::string who = absl::StrCat("method=", call.path);
     if (!call.certificate.empty()) absl::StrAppend(&who, " certificate=", call.certificate);
@@ -215,6 +228,7 @@ grpc::Status CallGuard::Judge(const Call& call) {
     absl::MutexLock lock(&mutex_);
     on_their_way_[{call.connection, method}].push_back(deadline);
   }
+  *audited = method->audit;
   return grpc::Status::OK;
 }
 

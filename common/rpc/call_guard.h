@@ -2,8 +2,8 @@
 //
 // Judge says yes or no from the call's metadata and its connection's certificate: the token, the roles that it and the
 // certificate have, the method's policy, its limit. What it refuses is counted and logged (refusals.h). Interceptors
-// writes the audit line of methods that are marked so: at the end of a call with its outcome; of one with streams also
-// at its beginning.
+// writes the audit line of methods that are marked so: who called, in which role, and at the end the outcome; of one with
+// streams also at its beginning.
 //
 // gRPC drops a call whose message is too large, or whose caller gave up while it was sent, without a word to the
 // server: of methods with one request, Judge remembers each call that it let pass until its handler is about to run;
@@ -48,6 +48,7 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
   static constexpr char kTokenKey[] = "x-manta-token";
 
  private:
+  friend class CallInterceptor;
   friend class GuardProcessor;
   friend class GuardInterceptors;
   struct Call {  // what its metadata say
@@ -56,7 +57,10 @@ class CallGuard : public std::enable_shared_from_this<CallGuard> {
     uintptr_t connection = 0;
   };
 
-  grpc::Status Judge(const Call& call);
+  // OK: then `audited` says whether the call is to be written down.
+  grpc::Status Judge(const Call& call, bool* audited);
+  // In which of the method's roles it is called; both may say several.
+  RoleSet RolesOf(const MethodPolicy::Method& method, absl::string_view token, absl::string_view certificate) const;
   void Started(const MethodPolicy::Method& method, uintptr_t connection);
   std::shared_ptr<MethodPolicy> policy() const;
 

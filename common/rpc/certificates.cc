@@ -8,7 +8,9 @@
 #include <openssl/x509.h>
 #include <openssl/x509v3.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
@@ -208,6 +210,24 @@ absl::Status InitCertificates(const std::filesystem::path& dir, const Certificat
   return absl::OkStatus();
 }
 
+namespace {
+
+std::string UriOf(X509* certificate) {
+  std::string uri;
+  auto* names = static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(certificate, NID_subject_alt_name, nullptr, nullptr));
+  for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
+    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
+    if (name->type != GEN_URI) continue;
+    uri.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.uniformResourceIdentifier)),
+               static_cast<size_t>(ASN1_STRING_length(name->d.uniformResourceIdentifier)));
+    break;
+  }
+  GENERAL_NAMES_free(names);
+  return uri;
+}
+
+}  // namespace
+
 absl::StatusOr<std::string> CheckFilesFit(const std::filesystem::path& ca, const std::filesystem::path& certificate,
                                           const std::filesystem::path& key) {
   MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> roots, ReadCertificates(ca));
@@ -220,17 +240,32 @@ absl::StatusOr<std::string> CheckFilesFit(const std::filesystem::path& ca, const
   ERR_clear_error();
   if (!ours) return UserError(absl::StrCat(key.string(), " is not the key of ", certificate.string()));
   if (!is_signed) return UserError(absl::StrCat(certificate.string(), " was not signed by ", ca.string()));
-  std::string uri;
-  auto* names = static_cast<GENERAL_NAMES*>(X509_get_ext_d2i(leaf, NID_subject_alt_name, nullptr, nullptr));
-  for (int i = 0; i < sk_GENERAL_NAME_num(names); ++i) {
-    const GENERAL_NAME* name = sk_GENERAL_NAME_value(names, i);
-    if (name->type != GEN_URI) continue;
-    uri.assign(reinterpret_cast<const char*>(ASN1_STRING_get0_data(name->d.uniformResourceIdentifier)),
-               static_cast<size_t>(ASN1_STRING_length(name->d.uniformResourceIdentifier)));
-    break;
+  return UriOf(leaf);
+}
+
+absl::StatusOr<std::vector<CertificateName>> HoldersIn(const std::filesystem::path& dir) {
+  std::vector<CertificateName> holders;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(dir, error)) {
+    if (entry.path().extension() != ".pem" || entry.path().stem() == "ca") continue;
+    MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> chain, ReadCertificates(entry.path()));
+    std::optional<CertificateName> name = CertificateName::Parse(UriOf(chain[0].get()));
+    if (!name.has_value()) return UserError(absl::StrCat(entry.path().string(), ": names nobody of a job"));
+    holders.push_back(*std::move(name));
   }
-  GENERAL_NAMES_free(names);
-  return uri;
+  if (error) return ErrnoError("read the folder", dir, error.value());
+  std::sort(holders.begin(), holders.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
+  return holders;
+}
+
+absl::StatusOr<absl::Time> ValidUntil(const std::filesystem::path& certificate) {
+  MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> chain, ReadCertificates(certificate));
+  tm until{};
+  if (ASN1_TIME_to_tm(X509_get0_notAfter(chain[0].get()), &until) != 1) {
+    ERR_clear_error();
+    return UserError(absl::StrCat(certificate.string(), ": says no time until which it is valid"));
+  }
+  return absl::FromTM(until, absl::UTCTimeZone());
 }
 
 }  // namespace manta::rpc

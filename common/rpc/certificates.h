@@ -1,8 +1,9 @@
 // Certificates of a job: a CA of its own, and a certificate for each role and each node, made with OpenSSL.
 //
-//   DIR/ca.pem ca.key            the job's CA; ca.key is for making more certificates, and no process of the job reads
-//   it DIR/admin.pem admin.key      the controller's, and the command line's DIR/node.pem worker.pem reader.pem (and
-//   .key) DIR/NAME.pem NAME.key        one a node that was named, in the role node
+//   DIR/ca.pem, ca.key                       the job's CA; no process of the job reads ca.key: it makes certificates
+//   DIR/admin.pem, admin.key                 the controller's, and the command line's
+//   DIR/node.pem, worker.pem, reader.pem     likewise, each with its key
+//   DIR/NAME.pem, NAME.key                   one a node that was named, in the role node
 //
 // P-256 keys; a certificate names its holder by the URI manta://JOB/ROLE/NAME (certificate_name.h). Keys are 0600.
 // Every file is replaced atomically, the key before its certificate: processes that watch them (tls.h) take the new
@@ -16,6 +17,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "common/rpc/certificate_name.h"
 
 namespace manta::rpc {
 
@@ -43,5 +45,11 @@ enum class CaStep {
 [[nodiscard]] absl::StatusOr<std::string> CheckFilesFit(const std::filesystem::path& ca,
                                                         const std::filesystem::path& certificate,
                                                         const std::filesystem::path& key);
+
+// Whom the certificates in the folder are of, by name. INVALID_ARGUMENT where one names nobody.
+[[nodiscard]] absl::StatusOr<std::vector<CertificateName>> HoldersIn(const std::filesystem::path& dir);
+
+// When the certificate (the first in the file) ends to be valid. INVALID_ARGUMENT where the file holds none.
+[[nodiscard]] absl::StatusOr<absl::Time> ValidUntil(const std::filesystem::path& certificate);
 
 }  // namespace manta::rpc

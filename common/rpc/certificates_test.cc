@@ -67,6 +67,21 @@ TEST_F(CertificatesTest, FilesThatDoNotBelongTogetherAreNamed) {
   EXPECT_FALSE(TlsServer({dir_ / "ca.pem", dir_ / "ca.pem", dir_ / "ca.key"}).ok());  // a CA names no holder
 }
 
+TEST_F(CertificatesTest, AProcessDoesNotBeginWithOneThatIsValidNoMore) {
+  setenv("MANTA_TLS_DIR", dir_.c_str(), 1);
+  EXPECT_EQ(UseTlsFromEnvironment("n0", v1::ROLE_NODE).code(), absl::StatusCode::kNotFound);
+  const absl::Time from = absl::Now() - absl::Hours(2);
+  ASSERT_TRUE(InitCertificates(dir_, {.job = "job", .valid = absl::Hours(1), .from = from}).ok());
+  EXPECT_EQ(ValidUntil(dir_ / "node.pem").value(), absl::FromTimeT(absl::ToTimeT(from + absl::Hours(1))));
+  EXPECT_THAT(std::string(UseTlsFromEnvironment("n0", v1::ROLE_NODE).message()), HasSubstr("node.pem was valid until "));
+  EXPECT_FALSE(ProcessTls().has_value());
+  ASSERT_TRUE(InitCertificates(dir_, {.job = "job"}).ok());
+  EXPECT_TRUE(UseTlsFromEnvironment("n0", v1::ROLE_NODE).ok());
+  EXPECT_EQ(ProcessTls()->certificate, dir_ / "node.pem");
+  SetProcessTls(std::nullopt);
+  unsetenv("MANTA_TLS_DIR");
+}
+
 TEST_F(CertificatesTest, TheCaIsRotatedInThreeSteps) {
   ASSERT_TRUE(InitCertificates(dir_, {.job = "job"}).ok());
   const std::string first = ReadFile(dir_ / "ca.pem").value(), leaf = ReadFile(dir_ / "node.pem").value();

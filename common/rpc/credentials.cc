@@ -1,5 +1,7 @@
 #include "common/rpc/credentials.h"
 
+#include <arpa/inet.h>
+
 #include <cstdio>
 #include <cstdlib>
 #include <map>
@@ -51,8 +53,12 @@ std::shared_ptr<grpc::ChannelCredentials> WithToken(std::shared_ptr<grpc::Channe
 }
 
 bool IsLoopback(const std::string& address) {
-  return absl::StartsWith(address, "127.") || absl::StartsWith(address, "[::1]:") ||
-         absl::StartsWith(address, "localhost:");
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  if (host == "localhost" || host == "[::1]") return colon != std::string::npos;
+  in_addr numbers{};
+  return colon != std::string::npos && inet_pton(AF_INET, host.c_str(), &numbers) == 1 &&
+         (ntohl(numbers.s_addr) >> 24) == 127;
 }
 
 void SilenceGrpcLog() {

@@ -17,7 +17,7 @@ std::shared_ptr<grpc::ChannelCredentials> LoopbackChannel();
 std::shared_ptr<grpc::ChannelCredentials> WithToken(std::shared_ptr<grpc::ChannelCredentials> channel,
                                                     const std::string& token, bool loopback);
 
-// "127.x.y.z:port", "[::1]:port", "localhost:port".
+// "127.x.y.z:port", "[::1]:port", "localhost:port"; other names that begin like one of them are not.
 bool IsLoopback(const std::string& address);
 
 // gRPC writes what goes wrong to stderr; Manta reports it as a status, once. Keeps gRPC silent unless GRPC_VERBOSITY is

@@ -45,6 +45,9 @@ class Keys {
 
   const std::string& token() const { return token_; }  // what is shown
 
+  // Whether each role has a token of its own.
+  bool by_role() const { return !digests_.empty(); }
+
   // The roles of who shows `token`: none for a stranger. Takes equally long for every token of the right length.
   RoleSet RolesOf(absl::string_view token) const;
 

@@ -92,7 +92,7 @@ TEST(MethodPolicy, ReadsTheProto) {
   const auto policy = MethodPolicy::ForServices({"manta.v1.ClusterService", "manta.v1.ControllerService"}).value();
   const auto* list = policy->Find("/manta.v1.ClusterService/List");
   ASSERT_NE(list, nullptr);
-  EXPECT_EQ(list->roles, RoleBit(v1::ROLE_ADMIN) | RoleBit(v1::ROLE_READER));
+  EXPECT_EQ(list->roles, RoleBit(v1::ROLE_ADMIN) | RoleBit(v1::ROLE_NODE) | RoleBit(v1::ROLE_READER));
   EXPECT_TRUE(list->idempotent);
   EXPECT_FALSE(list->audit);
   EXPECT_TRUE(policy->Find("/manta.v1.ControllerService/StopRun")->audit);

@@ -10,6 +10,7 @@
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/channel_cache.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/probe_server.h"
 #include "common/rpc/server.h"
 #include "common/rpc/status.h"
@@ -198,6 +199,14 @@ TEST_F(RpcTest, NothingListensBeyondLoopback) {
   EXPECT_EQ(OpenChannel("192.0.2.1:80", "t").status().code(), absl::StatusCode::kFailedPrecondition);
   EXPECT_EQ(Server::Start({.listen = server_->address(), .token = "t"}, {&actor_}).status().code(),
             absl::StatusCode::kUnavailable);
+}
+
+TEST(IsLoopback, TakesNoNameForANumber) {
+  for (const char* yes : {"127.0.0.1:1", "127.9.8.7:0", "localhost:5", "[::1]:5"}) EXPECT_TRUE(IsLoopback(yes)) << yes;
+  for (const char* no : {"127.0.0.1.example.org:1", "127.evil:1", "localhost.example.org:1", "localhost", "127.0.0.1",
+                         "10.0.0.1:1", "0.0.0.0:1", "[::]:1", ""}) {
+    EXPECT_FALSE(IsLoopback(no)) << no;
+  }
 }
 
 std::string Get(int port, const std::string& request) {

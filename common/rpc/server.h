@@ -36,13 +36,14 @@ class Gate;
 
 inline constexpr int kMaxReceiveBytes = 1 << 30;
 inline constexpr int kMaxMetadataBytes = 64 << 10;
+inline constexpr int kMaxCallsPerConnection = 4096;  // at a time; a caller's further ones wait on its side
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
   std::string token;  // a line of keys.h: one token for all, or this role's token and everyone's digests
   std::function<void(grpc::ServerBuilder&)> configure = nullptr;  // for services with completion queues of their own
   std::optional<TlsFiles> tls = ProcessTls();
-  std::filesystem::path audit_log = {};  // of the process; empty: refusals go to its log, calls nowhere
+  std::filesystem::path audit_log = {};  // of the process; empty: all goes to its log
   int max_receive_bytes = kMaxReceiveBytes;
   int max_connections = 4096;
   absl::Duration handshake_timeout = absl::Seconds(5);  // for the first bytes, then for the rest of the handshake

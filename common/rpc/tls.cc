@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/clock.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/rpc/certificate_name.h"
@@ -100,6 +101,11 @@ absl::Status UseTlsFromEnvironment(const std::string& name, v1::Role role) {
   if (absl::IsNotFound(files.status())) files = TlsFilesIn(dir, std::string(RoleName(role)));
   MANTA_RETURN_IF_ERROR(files.status());
   MANTA_RETURN_IF_ERROR(JobOf(*files).status());
+  MANTA_ASSIGN_OR_RETURN(const absl::Time until, ValidUntil(files->certificate));
+  if (until <= absl::Now()) {
+    return UserError(absl::StrCat(files->certificate.string(), " was valid until ", absl::FormatTime(until),
+                                  "; `manta init-certs` renews it"));
+  }
   SetProcessTls(*std::move(files));
   return absl::OkStatus();
 }

@@ -32,7 +32,8 @@ void SetProcessTls(std::optional<TlsFiles> files);
 std::optional<TlsFiles> ProcessTls();
 
 // At the start of main, before anything is served or called: where the environment variable MANTA_TLS_DIR names a
-// folder of certificates, this process uses NAME's from it, or where there are none those of its role.
+// folder of certificates, this process uses NAME's from it, or where there are none those of its role. INVALID_ARGUMENT
+// also for a certificate that is valid no more: every handshake would fail without saying so.
 [[nodiscard]] absl::Status UseTlsFromEnvironment(const std::string& name, v1::Role role);
 
 // INVALID_ARGUMENT where the files do not belong together or name no job.

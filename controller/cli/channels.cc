@@ -5,6 +5,7 @@
 
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/tls.h"
 
 namespace manta::cli {
 
@@ -15,6 +16,15 @@ absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenLastingChannel(const std::str
   std::lock_guard lock(mutex);
   kept.push_back(channel);
   return channel;
+}
+
+absl::Status UseCertificates() {
+  absl::Status status;
+  for (const v1::Role role : {v1::ROLE_ADMIN, v1::ROLE_NODE, v1::ROLE_READER}) {
+    status = rpc::UseTlsFromEnvironment("", role);
+    if (!absl::IsNotFound(status)) break;
+  }
+  return status;
 }
 
 }  // namespace manta::cli

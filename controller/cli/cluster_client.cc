@@ -45,12 +45,17 @@ absl::StatusOr<fs::path> FindClusterDir(const std::string& given) {
 absl::StatusOr<ClusterClient> ClusterClient::Open(const std::string& given_dir) {
   MANTA_ASSIGN_OR_RETURN(const fs::path dir, FindClusterDir(given_dir));
   MANTA_ASSIGN_OR_RETURN(const std::string address, ReadControllerAddress(dir));
-  MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(dir / "token"));
-  return OpenAt(address, token, dir);
+  absl::StatusOr<std::string> token = rpc::ReadTokenFile(dir / "token");
+  for (const char* other : {"token.node", "token.reader"}) {  // of who may do less
+    if (absl::IsNotFound(token.status())) token = rpc::ReadTokenFile(dir / other);
+  }
+  MANTA_RETURN_IF_ERROR(token.status());
+  return OpenAt(address, *token, dir);
 }
 
 absl::StatusOr<ClusterClient> ClusterClient::OpenAt(const std::string& address, const std::string& token,
                                                     fs::path dir) {
+  MANTA_RETURN_IF_ERROR(UseCertificates());
   MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token));
   ClusterClient client;
   client.dir_ = std::move(dir);

@@ -21,6 +21,7 @@ ClusterCommands AddClusterCommands(CLI::App& app) {
   AddDrain(app, &commands);
   AddStacks(app, &commands);
   AddWait(app, &commands);
+  AddInitCerts(app, &commands);
   return commands;
 }
 

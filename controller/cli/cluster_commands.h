@@ -45,5 +45,6 @@ void AddStop(CLI::App& app, ClusterCommands* commands);
 void AddDrain(CLI::App& app, ClusterCommands* commands);
 void AddStacks(CLI::App& app, ClusterCommands* commands);
 void AddWait(CLI::App& app, ClusterCommands* commands);
+void AddInitCerts(CLI::App& app, ClusterCommands* commands);
 
 }  // namespace manta::cli

@@ -10,6 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/certificates.h"
 #include "common/rpc/server.h"
 #include "common/rpc/token.h"
 #include "controller/cli/daemon.h"
@@ -190,6 +191,32 @@ TEST_F(ClusterCommandsTest, WaitDrainAndStop) {
   EXPECT_EQ(Run({"stop"}), 64);
   EXPECT_EQ(Run({"stop", "job-1", "--all"}), 64);
   EXPECT_EQ(Run({"stop", "--all", "--json"}), 0) << error_;
+}
+
+TEST_F(ClusterCommandsTest, CertificatesAreMadeRenewedAndReplaced) {
+  const std::string certs = (dir_ / "certs").string();
+  const auto read = [&](const char* name) { return ReadFile(fs::path(certs) / name).value(); };
+  EXPECT_EQ(Run({"init-certs", certs, "--job", "nightly", "--nodes", "n0", "--json"}, false), 0) << error_;
+  EXPECT_THAT(out_, HasSubstr("\"job\":\"nightly\""));
+  const std::string ca = read("ca.pem"), n0 = read("n0.pem"), token = read("token.node");
+  // Renewed without a word of the job or its nodes.
+  EXPECT_EQ(Run({"init-certs", certs, "--nodes", "n1"}, false), 0) << error_;
+  EXPECT_EQ(read("ca.pem"), ca);
+  EXPECT_NE(read("n0.pem"), n0);
+  EXPECT_EQ(read("token.node"), token);
+  const auto holders = rpc::HoldersIn(certs).value();
+  ASSERT_EQ(holders.size(), 6u);
+  EXPECT_EQ(holders[1].Uri(), "manta://nightly/node/n0");
+  EXPECT_EQ(Run({"init-certs", certs, "--job", "other"}, false), 64);
+  EXPECT_THAT(error_, HasSubstr("holds certificates of job nightly, not of other"));
+
+  EXPECT_EQ(Run({"init-certs", certs, "--add-ca", "--drop-old-ca"}, false), 64);
+  EXPECT_EQ(Run({"init-certs", certs, "--add-ca"}, false), 0) << error_;
+  EXPECT_THAT(read("ca.pem"), HasSubstr(ca));
+  EXPECT_EQ(Run({"init-certs", certs}, false), 0) << error_;
+  EXPECT_EQ(Run({"init-certs", certs, "--drop-old-ca"}, false), 0) << error_;
+  EXPECT_EQ(read("ca.pem").find(ca), std::string::npos);
+  EXPECT_TRUE(rpc::CheckFilesFit(certs + "/ca.pem", certs + "/n0.pem", certs + "/n0.key").ok());
 }
 
 TEST_F(ClusterCommandsTest, WrongUseIs64AndNobodyThereIs69) {

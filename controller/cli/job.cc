@@ -9,7 +9,7 @@
 #include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
-#include "common/rpc/token.h"
+#include "common/rpc/keys.h"
 #include "controller/cli/channels.h"
 #include "controller/cli/run_dir.h"
 
@@ -36,10 +36,11 @@ absl::Status Job::Run() {
 }
 
 Task<absl::Status> Job::Drive() {
+  MANTA_CO_RETURN_IF_ERROR(UseCertificates());
   const std::filesystem::path token_file = options_.run_dir / "token";
-  absl::StatusOr<std::string> token = rpc::CreateTokenFile(token_file);
-  if (!token.ok()) co_return token.status();
-  token_ = *token;
+  const absl::StatusOr<rpc::RoleTokens> tokens = rpc::RoleTokens::InFolder(options_.run_dir);
+  if (!tokens.ok()) co_return tokens.status();
+  token_ = tokens->KeysOf(v1::ROLE_ADMIN);
   absl::StatusOr<std::unique_ptr<Child>> controller = Child::Start(
       loop_, "manta-controller", options_.bin_dir / "manta-controller",
       {"--config", options_.config_path.string(), "--run-dir", options_.run_dir.string(), "--token-file", token_file.string(),
@@ -67,7 +68,7 @@ absl::Status Job::StartNode(const std::string& address) {
   MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token_));
   stub_ = v1::ControllerService::NewStub(channel);
   MANTA_ASSIGN_OR_RETURN(node_, Child::Start(loop_, "manta-node", options_.bin_dir / "manta-node",
-                                             {"--controller", address, "--token-file", (options_.run_dir / "token").string(),
+                                             {"--controller", address, "--token-file", (options_.run_dir / "token.node").string(),
                                               "--cpu-slots", absl::StrCat(options_.cpu_slots), "--parent-pid",
                                               absl::StrCat(getpid())},
                                              options_.run_dir / "logs" / "node.log"));

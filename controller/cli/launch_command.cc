@@ -10,6 +10,7 @@
 #include "absl/time/clock.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/keys.h"
 #include "common/rpc/token.h"
 #include "controller/cli/child.h"
 #include "controller/cli/cluster_client.h"
@@ -88,6 +89,12 @@ absl::Status MakeDir(const fs::path& dir) {
   return absl::OkStatus();
 }
 
+// Theirs, or that of everyone where there is but one.
+fs::path AgentsTokenFile(const fs::path& dir) {
+  std::error_code error;
+  return fs::exists(dir / "token.node", error) ? dir / "token.node" : dir / "token";
+}
+
 absl::Status WaitNodes(ClusterClient& client, int nodes) {
   v1::WaitNodesRequest request;
   request.set_nodes(nodes);
@@ -107,7 +114,7 @@ absl::Status Launch(const LaunchOptions& options) {
         absl::StrCat("a cluster runs in ", dir.string(), " (controller's pid ", pid, "); `manta stop --all` ends it"));
   }
   const fs::path token_file = dir / "token";
-  if (!fs::exists(token_file, error)) MANTA_RETURN_IF_ERROR(rpc::CreateTokenFile(token_file).status());
+  if (!fs::exists(token_file, error)) MANTA_RETURN_IF_ERROR(rpc::RoleTokens::InFolder(dir).status());
   std::vector<std::string> args = {"--cluster",         "--run-dir", dir.string(),  "--token-file",
                                    token_file.string(), "--listen",  options.listen};
   if (options.discard_journal) args.push_back("--discard-journal");
@@ -123,7 +130,7 @@ absl::Status Launch(const LaunchOptions& options) {
   }
   const std::string address = head.first_line.substr(10);
   if (!options.no_node) {
-    MANTA_RETURN_IF_ERROR(StartNode(options.node, dir, address, token_file));
+    MANTA_RETURN_IF_ERROR(StartNode(options.node, dir, address, AgentsTokenFile(dir)));
     MANTA_ASSIGN_OR_RETURN(ClusterClient client, ClusterClient::Open(dir.string()));
     MANTA_RETURN_IF_ERROR(WaitNodes(client, 1));
   }
@@ -155,7 +162,7 @@ absl::Status Join(const JoinOptions& options) {
   std::error_code error;
   const fs::path dir =
       fs::absolute(options.common.dir.empty() ? DefaultClusterDir() : fs::path(options.common.dir), error);
-  const fs::path token_file = options.token_file.empty() ? dir / "token" : fs::absolute(options.token_file, error);
+  const fs::path token_file = options.token_file.empty() ? AgentsTokenFile(dir) : fs::absolute(options.token_file, error);
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(token_file));
   const std::string name = options.node.name.empty() ? HostName() : options.node.name;
   if (options.foreground) {
@@ -210,7 +217,7 @@ void AddJoin(CLI::App& app, ClusterCommands* commands) {
   auto options = std::make_shared<JoinOptions>();
   CLI::App* command = app.add_subcommand("join", "Let this machine join a cluster");
   command->add_option("address", options->address, "HOST:PORT of its controller")->required();
-  command->add_option("--token-file", options->token_file, "the cluster's token (FOLDER/token)");
+  command->add_option("--token-file", options->token_file, "the agents' token (FOLDER/token.node)");
   AddNodeOptions(*command, &options->node);
   command->add_flag("--foreground", options->foreground, "be the agent, until it ends");
   AddCommonOptions(*command, &options->common);

@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "common/base/status.h"
+#include "common/rpc/tls.h"
 #include "controller/main/run_controller.h"
 #include "spdlog/sinks/stdout_sinks.h"
 #include "spdlog/spdlog.h"
@@ -18,7 +19,8 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
   CLI::App app("The Manta controller: runs one configuration on the nodes that join it. `manta run` starts it.");
   app.add_option("--run-dir", run_dir, "the run's folder, which exists")->required();
   app.add_option("--config", config, "the resolved configuration (RUN_DIR/config.resolved.yaml)");
-  app.add_option("--token-file", token_file, "the job token (RUN_DIR/token)");
+  app.add_option("--token-file", token_file,
+                 "the job token (RUN_DIR/token); where it is one role's, token.worker lies beside it");
   app.add_option("--listen", options.listen, "HOST:PORT to serve on; port 0: any");
   app.add_option("--parent-pid", options.parent_pid, "stop the run when this process is gone");
   app.add_option("--expected-nodes", options.expected_nodes, "how many nodes will join");
@@ -36,6 +38,11 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
                  "what agents do when this process is gone: wait for the next, or stop")
       ->check(CLI::IsMember({"wait", "stop"}))
       ->capture_default_str();
+  std::string on_sigterm = "stop";
+  app.add_option("--on-sigterm", on_sigterm, "with --cluster: stop everything, or leave it to the next controller")
+      ->check(CLI::IsMember({"stop", "leave"}))
+      ->capture_default_str();
+  app.add_option("--probe-listen", options.probe_listen, "HOST:PORT for HTTP probes: /healthz and /readyz");
   app.add_option("--bin-dir", bin_dir, "where the workers' executables lie (beside this one)");
   try {
     app.parse(argc, argv);
@@ -43,6 +50,7 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
     return app.exit(error) == 0 ? 0 : 64;
   }
   options.journal_dir = journal_dir;
+  options.leave_on_sigterm = options.cluster && on_sigterm == "leave";
   options.wait_on_loss = options.cluster || on_loss == "wait";
   options.node_timeout = absl::Seconds(node_timeout);
   options.actor_timeout = absl::Seconds(actor_timeout);
@@ -57,7 +65,8 @@ int ControllerMain(int argc, char** argv, Algorithm algorithm) {
   logger->flush_on(spdlog::level::info);
   spdlog::set_default_logger(std::move(logger));
 
-  const absl::Status status = RunController(std::move(options), std::move(algorithm));
+  absl::Status status = rpc::UseTlsFromEnvironment("", v1::ROLE_ADMIN);
+  if (status.ok()) status = RunController(std::move(options), std::move(algorithm));
   if (!status.ok()) std::fprintf(stderr, "manta-controller: error: %s\n", std::string(status.message()).c_str());
   std::fflush(stderr);
   std::fflush(stdout);

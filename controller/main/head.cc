@@ -12,6 +12,8 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/rpc/channel.h"
+#include "common/rpc/keys.h"
+#include "common/rpc/refusals.h"
 #include "common/rpc/server.h"
 #include "common/rpc/token.h"
 #include "controller/node/captured_log.h"
@@ -25,12 +27,29 @@ namespace {
 
 constexpr char kAddressFile[] = "controller.address";
 constexpr char kPidFile[] = "controller.pid";
+constexpr int kMaxReceiveBytes = 64 << 20;  // an agent that comes back tells of all its exits, with their last lines
 constexpr absl::Duration kHandlersEnd = absl::Seconds(1);  // for cancelled calls to return
 
 // Where an earlier head of this folder listened; empty if none did.
 std::string LastAddress(const std::filesystem::path& run_dir) {
   const absl::StatusOr<std::string> text = ReadFile(run_dir / kAddressFile, 256);
   return text.ok() ? text->substr(0, text->find('\n')) : "";
+}
+
+// What workers show and go by: the token of their role. Where one token is everyone's it is theirs too.
+absl::StatusOr<std::string> WorkerToken(const std::filesystem::path& token_file, const std::string& token) {
+  MANTA_ASSIGN_OR_RETURN(const rpc::Keys keys, rpc::Keys::Parse(token));
+  if (!keys.by_role()) return token;
+  return rpc::ReadTokenFile(token_file.parent_path() / "token.worker");
+}
+
+// Who listens on every address is reached by its host's name.
+std::string Reachable(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  const std::string host = address.substr(0, colon);
+  char name[256] = {};
+  if ((host != "0.0.0.0" && host != "[::]") || gethostname(name, sizeof(name) - 1) != 0) return address;
+  return absl::StrCat(name, address.substr(colon));
 }
 
 }  // namespace
@@ -58,7 +77,7 @@ class Head::Impl {
     core::CoreOptions core = options_.core;
     core.incarnation = incarnation_;
     core.run_dir = options_.run_dir.string();
-    core.worker_token = token_;
+    MANTA_ASSIGN_OR_RETURN(core.worker_token, WorkerToken(options_.token_file, token_));
     core.seed = incarnation_;
     core.node_last_lines = [logs = options_.run_dir / "logs"](const std::string& node) {
       std::vector<std::string> lines = node::LastLinesOf((logs / absl::StrCat("node-", node, ".log")).string());
@@ -72,11 +91,11 @@ class Head::Impl {
         loop_, core_.get(), ClusterService::Hooks{.ended = on_shutdown_, .counters = [this] { return Counters(); }});
     runs_ = std::make_unique<RunService>(loop_, core_.get(), jobs_);
     MANTA_RETURN_IF_ERROR(Listen());
-    core_->set_controller_address(server_->address());
+    address_ = Reachable(server_->address());
+    core_->set_controller_address(address_);
     MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kPidFile, absl::StrCat(getpid(), "\n")));
-    MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kAddressFile, server_->address() + "\n"));
-    spdlog::info("listening on {} incarnation={} folder={}", server_->address(), incarnation_,
-                 options_.run_dir.string());
+    MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kAddressFile, address_ + "\n"));
+    spdlog::info("listening on {} incarnation={} folder={}", address_, incarnation_, options_.run_dir.string());
     return absl::OkStatus();
   }
 
@@ -96,7 +115,7 @@ class Head::Impl {
   const HeadOptions options_;
   Jobs* const jobs_;
   const std::function<void(const std::string&)> on_shutdown_;
-  std::string token_;
+  std::string token_, address_;
   std::unique_ptr<journal::SqliteJournal> journal_;
   uint64_t incarnation_ = 0;
   std::set<std::string> jobs_with_rows_;
@@ -111,28 +130,38 @@ class Head::Impl {
  private:
   // Those who know the last head's address find this one there.
   absl::Status Listen() {
-    const std::vector<grpc::Service*> services = {nodes_.get(), registry_.get(), cluster_.get(), runs_.get()};
     const std::string last = LastAddress(options_.run_dir);
-    const std::string host = options_.listen.substr(0, options_.listen.rfind(':') + 1);
-    if (absl::EndsWith(options_.listen, ":0") && absl::StartsWith(last, host)) {
-      absl::StatusOr<std::unique_ptr<rpc::Server>> server =
-          rpc::Server::Start({.listen = last, .token = token_}, services);
+    const std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
+    const size_t port = last.rfind(':');
+    if (absl::EndsWith(options_.listen, ":0") && port != std::string::npos && last == Reachable(host + last.substr(port))) {
+      absl::StatusOr<std::unique_ptr<rpc::Server>> server = Serve(host + last.substr(port));
       if (server.ok()) {
         server_ = *std::move(server);
         return absl::OkStatus();
       }
       spdlog::warn("{} is taken: listening elsewhere", last);
     }
-    MANTA_ASSIGN_OR_RETURN(server_, rpc::Server::Start({.listen = options_.listen, .token = token_}, services));
+    MANTA_ASSIGN_OR_RETURN(server_, Serve(options_.listen));
     return absl::OkStatus();
+  }
+  absl::StatusOr<std::unique_ptr<rpc::Server>> Serve(const std::string& listen) {
+    rpc::ServerOptions options{.listen = listen, .token = token_};
+    const std::filesystem::path logs = options_.run_dir / "logs";
+    std::error_code ignored;  // opening the log says why it cannot be there
+    std::filesystem::create_directories(logs, ignored);
+    options.audit_log = logs / "audit.log";
+    options.max_receive_bytes = kMaxReceiveBytes;
+    return rpc::Server::Start(options, {nodes_.get(), registry_.get(), cluster_.get(), runs_.get()});
   }
 
   std::map<std::string, double> Counters() const {
     const journal::SqliteJournal::Stats stats = journal_->stats();
-    return {{"manta_journal_commits_total", static_cast<double>(stats.commits)},
-            {"manta_journal_rows_total", static_cast<double>(stats.rows)},
-            {"manta_journal_failures_total", static_cast<double>(stats.failures)},
-            {"manta_head_incarnation", static_cast<double>(incarnation_)}};
+    std::map<std::string, double> counters = rpc::RefusalCounters();
+    counters["manta_journal_commits_total"] = static_cast<double>(stats.commits);
+    counters["manta_journal_rows_total"] = static_cast<double>(stats.rows);
+    counters["manta_journal_failures_total"] = static_cast<double>(stats.failures);
+    counters["manta_head_incarnation"] = static_cast<double>(incarnation_);
+    return counters;
   }
 };
 
@@ -157,7 +186,7 @@ journal::SqliteJournal& Head::journal() {
   return *impl_->journal_;
 }
 const std::string& Head::address() const {
-  return impl_->server_->address();
+  return impl_->address_;
 }
 uint64_t Head::incarnation() const {
   return impl_->incarnation_;

@@ -4,6 +4,7 @@
 //   RUN_DIR/journal.db           what must survive a kill of this process (and .lock: who holds it)
 //   RUN_DIR/controller.address   where it listens; a head that is started again listens there again if it can
 //   RUN_DIR/controller.pid
+//   RUN_DIR/logs/audit.log       calls that change something, and what was refused (common/rpc/audit_log.h)
 //
 // Belongs to the loop, which must outlive it. A process that ends does not destroy it (see RunController): Shutdown
 // ends what runs on the cluster, and the process leaves.
@@ -28,7 +29,7 @@ namespace manta::controller {
 
 struct HeadOptions {
   std::filesystem::path run_dir;  // exists; logs/<role>-<rank>.log lie below it
-  std::filesystem::path token_file;
+  std::filesystem::path token_file;  // where it is one role's (rpc/keys.h), token.worker lies beside it: the workers'
   std::string listen = "127.0.0.1:0";
   std::filesystem::path journal_dir;  // empty: run_dir
   bool discard_journal = false;       // begin anew where the journal is damaged

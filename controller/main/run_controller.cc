@@ -1,7 +1,9 @@
 #include "controller/main/run_controller.h"
 
 #include <signal.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <optional>
 #include <utility>
@@ -10,6 +12,7 @@
 #include "common/base/process_info.h"
 #include "common/base/signals.h"
 #include "common/base/status.h"
+#include "common/rpc/probe_server.h"
 #include "controller/main/head.h"
 #include "controller/main/job_runner.h"
 #include "spdlog/spdlog.h"
@@ -18,7 +21,8 @@ namespace manta::controller {
 namespace {
 
 constexpr char kLocalJob[] = "run";
-constexpr absl::Duration kStopGrace = absl::Seconds(1);     // a worker's, between SIGTERM and SIGKILL
+constexpr rlim_t kOpenFiles = 65536;
+constexpr absl::Duration kStopGrace = absl::Seconds(1);  // a worker's, between SIGTERM and SIGKILL
 constexpr absl::Duration kShutdownPatience = absl::Seconds(5);
 constexpr absl::Duration kWatcherGrace = absl::Seconds(1);  // for the command line to read the last event
 
@@ -44,6 +48,10 @@ class Controller {
                            }));
     WatchSignals();
     MANTA_RETURN_IF_ERROR(WatchParent());
+    if (!options_.probe_listen.empty()) {
+      MANTA_ASSIGN_OR_RETURN(probes_, rpc::ProbeServer::Start(loop_, {.listen = options_.probe_listen,
+                                                                      .ready = [this] { return Ready(); }}));
+    }
     std::printf("listening %s\n", head_->address().c_str());
     std::fflush(stdout);
     if (!options_.cluster) {  // before the loop answers anyone who asks for it
@@ -57,6 +65,12 @@ class Controller {
 
  private:
   static Task<absl::Status> WaitEnded(Controller* self) { co_return co_await self->ended_.Wait(); }
+
+  // Whether requests are of use: they are answered, and what they change is kept.
+  absl::Status Ready() const {
+    if (stopping_) return absl::UnavailableError("stopping");
+    return head_->journal().health();
+  }
 
   // Told to end. The local job ends first, and then everything; a cluster's jobs end with it.
   void Stop(const absl::Status& reason) {
@@ -78,6 +92,12 @@ class Controller {
 
   void WatchSignals() {
     signals_.emplace(loop_, std::initializer_list<int>{SIGTERM, SIGINT}, [this](int number) {
+      if (number == SIGTERM && options_.leave_on_sigterm) {
+        spdlog::info("told to end (SIGTERM): everything stays as it is for the next controller");
+        stopping_ = true;
+        ended_.Set(absl::OkStatus());
+        return;
+      }
       Stop(absl::CancelledError(number == SIGINT ? "interrupted (SIGINT)" : "told to end (SIGTERM)"));
     });
   }
@@ -102,6 +122,7 @@ class Controller {
   EventLoop loop_;
   JobRunner jobs_;
   std::unique_ptr<Head> head_;
+  std::unique_ptr<rpc::ProbeServer> probes_;
   OneShot<absl::Status> ended_;
   bool stopping_ = false;
   std::optional<SignalWatch> signals_;
@@ -112,6 +133,10 @@ class Controller {
 absl::Status RunController(ControllerOptions options, Algorithm algorithm) {
   BlockSignals({SIGTERM, SIGINT});
   signal(SIGPIPE, SIG_IGN);
+  if (rlimit files{}; getrlimit(RLIMIT_NOFILE, &files) == 0) {  // of which its server takes a quarter for connections
+    files.rlim_cur = std::max(files.rlim_cur, std::min<rlim_t>(files.rlim_max, kOpenFiles));
+    (void)setrlimit(RLIMIT_NOFILE, &files);
+  }
   // Never destroyed: an algorithm that did not return in time still has frames that refer to it, and so have gRPC's
   // threads. The process ends next.
   auto* controller = new Controller(std::move(options), std::move(algorithm));

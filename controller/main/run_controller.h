@@ -7,7 +7,8 @@
 // algorithm has a moment to return.
 //
 // Killed, it stops nothing: started again in the same folder it finds from its journal what there was, and agents and
-// workers come back to it (on_controller_loss: wait).
+// workers come back to it (on_controller_loss: wait). A container platform that moves it elsewhere sends SIGTERM and
+// means the same (`leave_on_sigterm`).
 //
 // Its log is its stderr, which `manta run` writes to logs/controller.log. On stdout it says "listening 127.0.0.1:PORT"
 // once it can be called.
@@ -36,6 +37,8 @@ struct ControllerOptions {
   bool cluster = false;       // no job of its own
   bool wait_on_loss = false;  // workers outlive this process, for the next one
   bool discard_journal = false;
+  bool leave_on_sigterm = false;                   // SIGTERM is as a kill: nothing is stopped, the next one goes on
+  std::string probe_listen;                        // HOST:PORT for HTTP probes (rpc/probe_server.h); empty: none
   absl::Duration node_timeout = absl::Seconds(8);  // see CoreOptions
   absl::Duration actor_timeout = absl::Seconds(10);
 };

@@ -84,7 +84,10 @@ absl::Status AgentCore::Impl::Prepare(v1::StartActor* start) const {
   env["MANTA_EPOCH"] = absl::StrCat(start->epoch());
   env["MANTA_CONTROLLER"] = options_.controller_address;
   const std::string& address = options_.hello.address();  // of a node that others reach: its workers listen there too
-  if (!address.empty() && address != "127.0.0.1") env["MANTA_LISTEN"] = absl::StrCat(address, ":0");
+  if (!address.empty() && address != "127.0.0.1") {
+    env["MANTA_LISTEN"] = absl::StrContains(address, ':') && address[0] != '[' ? absl::StrCat("[", address, "]:0")
+                                                                                : absl::StrCat(address, ":0");
+  }
   if (!options_.token_file.empty()) env["MANTA_TOKEN_FILE"] = options_.token_file;
   if (start->log_path().empty()) start->set_log_path(LogPath(start->actor_id()));
   return absl::OkStatus();

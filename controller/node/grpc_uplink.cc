@@ -37,7 +37,9 @@ class GrpcUplink::Attempt : public std::enable_shared_from_this<Attempt> {
   void Start() {
     const auto target = owner_.target_();
     if (!target.ok()) return CannotOpen(target.status());
-    const auto channel = rpc::OpenChannel(target->address, target->token);
+    rpc::Identity identity{.token = target->token};
+    identity.servers = rpc::RoleBit(v1::ROLE_ADMIN);  // nobody but the head
+    const auto channel = rpc::OpenChannel(target->address, identity);
     if (!channel.ok()) return CannotOpen(channel.status());
     address_ = target->address;
     stub_ = v1::NodeService::NewStub(*channel);

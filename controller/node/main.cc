@@ -15,6 +15,7 @@
 #include "common/base/file.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
+#include "common/rpc/credentials.h"
 #include "common/rpc/probe_server.h"
 #include "common/rpc/tls.h"
 #include "common/rpc/token.h"
@@ -45,10 +46,6 @@ std::string HostName() {
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "node";
 }
 
-bool IsLoopback(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]") || address.starts_with("localhost:");
-}
-
 absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
   v1::NodeHello hello;
   hello.set_node(flags.name);
@@ -65,7 +62,9 @@ absl::StatusOr<v1::NodeHello> Hello(const Flags& flags, uint64_t incarnation) {
     gpu.mutable_slots()->Add(flags.gpu_slots.begin(), flags.gpu_slots.end());
     *hello.add_gpus() = std::move(gpu);
   }
-  hello.set_address(!flags.address.empty() ? flags.address : IsLoopback(flags.controller) ? "127.0.0.1" : HostName());
+  hello.set_address(!flags.address.empty()              ? flags.address
+                    : rpc::IsLoopback(flags.controller) ? "127.0.0.1"
+                                                        : HostName());
   for (const std::string& label : flags.labels) {
     const size_t equals = label.find('=');
     if (equals == std::string::npos) return UserError(absl::StrCat("--label ", label, ": expected KEY=VALUE"));
@@ -80,7 +79,7 @@ std::string HeadAddress(const Flags& flags) {
   const auto file = std::filesystem::path(flags.token_file).parent_path() / "controller.address";
   std::string address = ReadFile(file, 256).value_or("");
   while (!address.empty() && address.back() == '\n') address.pop_back();
-  if (address.empty() || (IsLoopback(address) && !IsLoopback(flags.controller))) return flags.controller;
+  if (address.empty() || (rpc::IsLoopback(address) && !rpc::IsLoopback(flags.controller))) return flags.controller;
   return address;
 }
 
@@ -95,7 +94,7 @@ absl::Status RunAgent(const Flags& flags, int launcher) {
   LocalProcesses processes(loop, launcher, state.path(), state.agent_key());
   GrpcUplink uplink(loop, [&] { return GrpcUplink::Target{HeadAddress(flags), token}; });
   absl::Status result;
-  bool done = false;
+  bool done = false, stopping = false;
   AgentCore agent(
       loop, processes, uplink, host,
       {.hello = std::move(hello), .token_file = host.worker_token_file(), .controller_address = flags.controller},
@@ -123,6 +122,7 @@ absl::Status RunAgent(const Flags& flags, int launcher) {
     signalfd_siginfo info;
     if (read(signals, &info, sizeof(info)) <= 0) return;
     spdlog::info("stopping on signal {}", info.ssi_signo);
+    stopping = true;
     agent.Shutdown(absl::Seconds(1));
   });
   const int parent = flags.parent_pid > 0 ? OpenPidFd(flags.parent_pid) : -1;
@@ -136,7 +136,11 @@ absl::Status RunAgent(const Flags& flags, int launcher) {
   }
   std::unique_ptr<rpc::ProbeServer> probes;
   if (!flags.probe_listen.empty()) {
-    const auto ready = [&] { return agent.joined() ? absl::OkStatus() : absl::UnavailableError("not joined"); };
+    const auto ready = [&] {
+      return stopping         ? absl::UnavailableError("stopping")
+             : agent.joined() ? absl::OkStatus()
+                              : absl::UnavailableError("not joined");
+    };
     MANTA_ASSIGN_OR_RETURN(probes, rpc::ProbeServer::Start(loop, {.listen = flags.probe_listen, .ready = ready}));
   }
   agent.Start();
@@ -149,7 +153,7 @@ int Main(int argc, char** argv) {
   Flags flags;
   CLI::App app("The Manta node agent: joins a controller, then starts and watches the workers that it is told to.");
   app.add_option("--controller", flags.controller, "HOST:PORT of the controller")->required();
-  app.add_option("--token-file", flags.token_file, "the job token")->required();
+  app.add_option("--token-file", flags.token_file, "the agents' token, or the job's")->required();
   app.add_option("--name", flags.name, "this node's name in the cluster (the host's name)");
   app.add_option("--state-dir", flags.state_dir,
                  "folder by which a restarted agent finds its workers (node-NAME beside the token)");

@@ -60,7 +60,7 @@ class HeadRestart : public ::testing::Test {
   void StartNode() {
     node_.emplace(folder_.Start(
         "manta-node",
-        {"--controller", address_, "--token-file", folder_.token_file(), "--name", "n0", "--cpu-slots", "4"},
+        {"--controller", address_, "--token-file", folder_.agents_token_file(), "--name", "n0", "--cpu-slots", "4"},
         "node-n0.log"));
   }
   template <typename Request, typename Reply>

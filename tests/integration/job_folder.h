@@ -1,4 +1,4 @@
-// The folder of a test's job (token, logs) and the programs that are started in it, each with the test's mark in its
+// The folder of a test's job (a token a role, logs) and the programs that are started in it, each with the test's mark in its
 // environment and an end of its own.
 #pragma once
 
@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/kill.h"
-#include "common/rpc/token.h"
+#include "common/rpc/keys.h"
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
 #include "tests/integration/marked_processes.h"
@@ -31,7 +31,7 @@ class JobFolder {
     bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
     path_ = std::filesystem::path(::testing::TempDir()) / mark_;
     std::filesystem::create_directories(path_ / "logs");
-    token_ = rpc::CreateTokenFile(path_ / "token").value();
+    token_ = rpc::RoleTokens::InFolder(path_).value().KeysOf(v1::ROLE_ADMIN);
   }
 
   // `name`: of ours, or an absolute path.
@@ -77,8 +77,8 @@ class JobFolder {
   }
   const std::filesystem::path& path() const { return path_; }
   const std::filesystem::path& bin() const { return bin_; }
-  const std::string& token() const { return token_; }
-  std::string token_file() const { return (path_ / "token").string(); }
+  const std::string& token() const { return token_; }  // an admin's
+  std::string agents_token_file() const { return (path_ / "token.node").string(); }
 
  private:
   std::string mark_, token_;

@@ -69,7 +69,7 @@ class PartitionTest : public ::testing::Test {
   void StartAgentThere() {
     const auto argv =
         host_->Run({(job_->bin() / "manta-node").string(), "--controller", job_->address(), "--token-file",
-                    (job_->run_dir() / "token").string(), "--name", "n1", "--cpu-slots", "1", "--label", "host=there"});
+                    (job_->run_dir() / "token.node").string(), "--name", "n1", "--cpu-slots", "1", "--label", "host=there"});
     agent_.emplace(job_->StartMarked(argv[0], {argv.begin() + 1, argv.end()}, "node-n1.log"));
   }
   v1::ListReply List() {

@@ -41,7 +41,7 @@ class RuntimeJob {
     controller_.emplace(std::move(controller));
     address_ = address;
     stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token()).value());
-    node_args_ = {"--controller", address_, "--token-file", folder_.token_file(), "--name", "n0"};
+    node_args_ = {"--controller", address_, "--token-file", folder_.agents_token_file(), "--name", "n0"};
     if (parent_pid > 0) node_args_.insert(node_args_.end(), {"--parent-pid", absl::StrCat(parent_pid)});
     node_args_.insert(node_args_.end(), node_args.begin(), node_args.end());
     StartNode();

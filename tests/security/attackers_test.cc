@@ -7,6 +7,7 @@
 #include "gmock/gmock.h"
 #include "grpcpp/create_channel.h"
 #include "tests/security/fort.h"
+#include "tests/security/stranger.h"
 
 namespace manta::testing {
 namespace {
@@ -127,12 +128,12 @@ TEST_P(Attackers, ACertificateOfAnotherCa) {
     const auto other = fort_.dir() / "other";
     ASSERT_TRUE(rpc::InitCertificates(other, {.job = "job"}).ok());
     rpc::TlsFiles files = rpc::TlsFilesIn(other, "admin").value();
-    auto stub = fort_.Connect(v1::ROLE_ADMIN, "", files);
+    files.ca = fort_.certificates() / "ca.pem";
+    const std::string keys = fort_.tokens().KeysOf(v1::ROLE_ADMIN);
+    auto stub = v1::ControllerService::NewStub(StrangersChannel(fort_.address(), files, keys));
     EXPECT_EQ(Fort::Stop(*stub, "another CA", absl::Seconds(2)).error_code(), grpc::StatusCode::UNAVAILABLE);
-    // One that trusts us, but whom we do not trust. (The files do not fit: no process of ours would start with them.)
-    std::filesystem::copy_file(fort_.certificates() / "ca.pem", other / "theirs.pem");
-    files.ca = other / "theirs.pem";
-    rpc::Identity identity{.token = fort_.tokens().KeysOf(v1::ROLE_ADMIN), .tls = files};
+    // No process of ours would start with files that do not fit.
+    rpc::Identity identity{.token = keys, .tls = files};
     EXPECT_THAT(std::string(rpc::OpenChannel(fort_.address(), identity).status().message()),
                 HasSubstr("was not signed by"));
   });
@@ -146,7 +147,8 @@ TEST_P(Attackers, ACertificateThatHasExpired) {
     for (const char* name : {"ca.pem", "ca.key"}) std::filesystem::copy_file(fort_.certificates() / name, old / name);
     ASSERT_TRUE(
         rpc::InitCertificates(old, {.job = "job", .valid = absl::Hours(1), .from = absl::Now() - absl::Hours(2)}).ok());
-    auto stub = fort_.Connect(v1::ROLE_ADMIN, "", rpc::TlsFilesIn(old, "admin").value());
+    auto stub = v1::ControllerService::NewStub(StrangersChannel(
+        fort_.address(), rpc::TlsFilesIn(old, "admin").value(), fort_.tokens().KeysOf(v1::ROLE_ADMIN)));
     EXPECT_EQ(Fort::Stop(*stub, "expired", absl::Seconds(2)).error_code(), grpc::StatusCode::UNAVAILABLE);
   });
 }

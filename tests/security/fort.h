@@ -40,6 +40,7 @@ class FakeHead : public v1::ControllerService::CallbackService {
   }
   grpc::ServerUnaryReactor* StopRun(grpc::CallbackServerContext* context, const v1::StopRunRequest*,
                                     v1::StopRunReply*) override {
+    saw_token = saw_token || context->client_metadata().count("x-manta-token") > 0;
     ++stops;
     auto* reactor = context->DefaultReactor();
     reactor->Finish(grpc::Status::OK);
