@@ -2,7 +2,9 @@
 # sockets, ports, logs and state in a folder of their own. Source it; needs root.
 #
 #   slurm_find || exit 77        # where the daemons are not there
-#   slurm_start DIR [ADDRESS]    # exports SLURM_CONF, so sbatch and the others speak to it. Nodes n1 and n2, at ADDRESS
+#   slurm_start DIR [ADDRESS]    # exports SLURM_CONF, so sbatch and the others speak to it. Nodes n1 and n2, at ADDRESS; the
+#                                # second in a PID namespace where that is allowed: as another host's, its processes share
+#                                # no memory with the first's
 #   slurm_stop
 #
 # They are taken from where Debian installs them, or from a folder that the packages were unpacked into: SLURM_ROOT, or
@@ -73,10 +75,11 @@ CONF
   for _ in $(seq 50); do [ -S "$dir/munge/socket" ] && break; sleep 0.1; done
   "$slurm_sbin/slurmctld-wlm" -D -f "$SLURM_CONF" >"$dir/log/slurmctld.out" 2>&1 &
   slurm_pids+=($!)
-  local node
+  local node apart=()
   for node in n1 n2; do
     mkdir -p "$dir/spool/$node"
-    "$slurm_sbin/slurmd-wlm" -D -N "$node" -f "$SLURM_CONF" -d "$slurm_sbin/slurmstepd-wlm" >"$dir/log/slurmd-$node.out" 2>&1 &
+    [ $node = n1 ] || ! unshare --pid --fork --mount-proc true 2>/dev/null || apart=(unshare --pid --fork --mount-proc --kill-child)
+    "${apart[@]}" "$slurm_sbin/slurmd-wlm" -D -N "$node" -f "$SLURM_CONF" -d "$slurm_sbin/slurmstepd-wlm" >"$dir/log/slurmd-$node.out" 2>&1 &
     slurm_pids+=($!)
   done
   for _ in $(seq 150); do
@@ -90,8 +93,11 @@ CONF
 
 slurm_stop() {
   local pid
-  for pid in "${slurm_pids[@]:-}"; do [ -n "$pid" ] && kill "$pid" 2>/dev/null; done
-  for pid in "${slurm_pids[@]:-}"; do [ -n "$pid" ] && wait "$pid" 2>/dev/null; done
+  for pid in "${slurm_pids[@]:-}"; do [ -z "$pid" ] || kill "$pid" 2>/dev/null; done
+  # A namespace's first process heeds no SIGTERM.
+  for _ in $(seq 20); do [ -n "$(jobs -pr)" ] && sleep 0.1; done
+  for pid in "${slurm_pids[@]:-}"; do [ -z "$pid" ] || kill -KILL "$pid" 2>/dev/null; done
+  for pid in "${slurm_pids[@]:-}"; do [ -z "$pid" ] || wait "$pid" 2>/dev/null; done
   slurm_pids=()
   return 0
 }

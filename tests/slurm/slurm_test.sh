@@ -17,9 +17,8 @@ finish() {
   [ $failures = 0 ] && rm -rf "$work"
 }
 trap finish EXIT
-# At an address beyond loopback, where this machine has one: certificates are needed then, and programs that make them.
-"$MANTA_BIN/manta" init-certs --help >/dev/null 2>&1 && beyond=$(hostname -I | cut -d' ' -f1)
-slurm_start "$work/slurm" "${SLURM_TEST_ADDRESS:-${beyond:-}}" || exit 1
+# At an address beyond loopback, where this machine has one: nodes show each other certificates then.
+slurm_start "$work/slurm" "${SLURM_TEST_ADDRESS-$(hostname -I | cut -d' ' -f1)}" || exit 1
 
 export MANTA_ROOT=$work/runs MANTA_TEST_MARK=slurm-test-$$
 patience=${SLURM_TEST_PATIENCE:-120}
