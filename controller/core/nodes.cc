@@ -109,11 +109,12 @@ void Core::Impl::SendWelcome(Node& node, const v1::NodeHello& hello) {
   v1::NodeWelcome& welcome = *command.mutable_welcome();
   welcome.set_beat_interval_ms(absl::ToInt64Milliseconds(options_.node_beat));
   welcome.set_run_dir(options_.run_dir);
-  welcome.set_stop_on_controller_loss(!options_.wait_on_controller_loss);
   welcome.set_fence(NextToken());
   welcome.set_lease_ms(absl::ToInt64Milliseconds(options_.node_timeout));
-  welcome.set_agent_grace_ms(absl::ToInt64Milliseconds(options_.agent_grace));
-  welcome.set_controller_grace_ms(absl::ToInt64Milliseconds(options_.controller_grace));
+  if (options_.wait_on_controller_loss) {  // else nobody comes after this head, nor after the agent
+    welcome.set_agent_grace_ms(absl::ToInt64Milliseconds(options_.agent_grace));
+    welcome.set_controller_grace_ms(absl::ToInt64Milliseconds(options_.controller_grace));
+  }
   welcome.set_worker_token(options_.worker_token);
   node.unwanted.clear();
   for (const v1::ActorReport& report : hello.running()) {
@@ -200,30 +201,6 @@ void Core::Impl::OnNodeEvent(uint64_t session, const v1::NodeEvent& event) {
     case v1::NodeEvent::kReport:
       OnReport(node, event.report());
       break;
-    case v1::NodeEvent::kStarted: {  // an agent of before
-      v1::ActorReport report;
-      report.set_actor_id(event.started().actor_id());
-      report.set_epoch(event.started().epoch());
-      *report.mutable_started() = event.started();
-      OnReport(node, report);
-      break;
-    }
-    case v1::NodeEvent::kExited: {
-      v1::ActorReport report;
-      report.set_actor_id(event.exited().actor_id());
-      report.set_epoch(event.exited().epoch());
-      *report.mutable_exited() = event.exited();
-      OnReport(node, report);
-      break;
-    }
-    case v1::NodeEvent::kStartFailed: {
-      v1::ActorReport report;
-      report.set_actor_id(event.start_failed().actor_id());
-      report.set_epoch(event.start_failed().epoch());
-      *report.mutable_start_failed() = event.start_failed();
-      OnReport(node, report);
-      break;
-    }
     case v1::NodeEvent::kPorts:
       PortsLeased(event.ports());
       break;

@@ -50,7 +50,7 @@ void AgentCore::Impl::Start(v1::StartActor start) {
   if (const auto running = actors_.find(key); running != actors_.end()) return TellState(key, running->second);
   if (ending_) return RetireUnstarted(key, "the node is ending");
   // Sent before the lease ran out, read after (this agent was stopped, or cut off): its place may be another's by now.
-  if (!legacy() && loop_.Now() >= lease_until_) return RetireUnstarted(key, "this node's lease has run out");
+  if (loop_.Now() >= lease_until_) return RetireUnstarted(key, "this node's lease has run out");
   uint64_t& newest = newest_[key.first];
   if (newest > key.second) {
     return RetireUnstarted(key, absl::StrCat("epoch ", newest, " of it has been here already"));
@@ -132,7 +132,6 @@ void AgentCore::Impl::Stop(const v1::StopActor& stop) {
   const Key key{stop.actor_id(), stop.epoch()};
   const auto found = actors_.find(key);
   if (found == actors_.end()) {
-    if (legacy()) return;
     const auto ended = ended_.find(key);
     if (ended != ended_.end()) return Tell(ended->second.report);
     // Its start has never arrived, and must not be obeyed later.
@@ -297,12 +296,8 @@ void AgentCore::Impl::Retire(const Key& key, v1::ActorReport report, bool rememb
 
 void AgentCore::Impl::Remember(const Key& key, v1::ActorReport report, bool remember) {
   const absl::Time now = loop_.Now();
-  if (legacy()) {
-    host_.ForgetExit(WithIdentity<v1::ActorRef>(key));
-  } else if (remember) {
-    host_.RememberExit(report);
-  }
-  ended_[key] = {std::move(report), now, /*acked=*/legacy()};
+  if (remember) host_.RememberExit(report);
+  ended_[key] = {std::move(report), now};
   if (ended_.size() % 64 != 0 && ended_.size() <= kMaxEnded) return;
   std::erase_if(ended_, [&](const auto& old) { return old.second.acked && now - old.second.when > kKeepEnded; });
   while (ended_.size() > kMaxEnded) {
@@ -330,17 +325,7 @@ void AgentCore::Impl::Acked(const Key& key) {
 
 void AgentCore::Impl::Tell(const v1::ActorReport& report) {
   v1::NodeEvent event;
-  if (!legacy()) {
-    *event.mutable_report() = report;
-  } else if (report.has_started()) {
-    *event.mutable_started() = report.started();
-  } else if (report.has_exited()) {
-    *event.mutable_exited() = report.exited();
-  } else if (report.has_start_failed()) {
-    *event.mutable_start_failed() = report.start_failed();
-  } else {
-    return;
-  }
+  *event.mutable_report() = report;
   Send(event);
 }
 

@@ -96,7 +96,8 @@ void AgentCore::Impl::OnUplinkDown(UplinkLoss loss, const absl::Status& status) 
   const absl::Status why = Annotate(status.ok() ? absl::UnavailableError("it has ended the connection") : status,
                                     absl::StrCat("the controller at ", options_.controller_address, " is gone"));
   const bool too_long = welcomed_ ? now - lost_since_ >= controller_grace_ : now >= join_deadline_;
-  if (loss == UplinkLoss::kRejected || (welcomed_ && ends_with_head()) || too_long) {
+  const bool ends_with_head = controller_grace_ == absl::ZeroDuration();
+  if (loss == UplinkLoss::kRejected || (welcomed_ && ends_with_head) || too_long) {
     spdlog::error("{}: ending all actors", std::string(why.message()));
     Shutdown(kLastGrace, status.ok() && welcomed_ ? absl::OkStatus() : why);
     return;
@@ -111,31 +112,21 @@ void AgentCore::Impl::OnUplinkDown(UplinkLoss loss, const absl::Status& status) 
 void AgentCore::Impl::OnWelcome(const v1::NodeWelcome& welcome) {
   run_dir_ = welcome.run_dir();
   if (welcome.beat_interval_ms() > 0) beat_interval_ = absl::Milliseconds(welcome.beat_interval_ms());
-  lease_ttl_ = absl::Milliseconds(welcome.lease_ms());
-  const bool stops = welcome.stop_on_controller_loss();
-  agent_grace_ = stops ? absl::ZeroDuration() : absl::Milliseconds(welcome.agent_grace_ms());
-  controller_grace_ = stops ? absl::ZeroDuration() : absl::Milliseconds(welcome.controller_grace_ms());
+  if (welcome.lease_ms() > 0) lease_ttl_ = absl::Milliseconds(welcome.lease_ms());
+  agent_grace_ = absl::Milliseconds(welcome.agent_grace_ms());
+  controller_grace_ = absl::Milliseconds(welcome.controller_grace_ms());
   if (!welcome.worker_token().empty()) host_.SaveWorkerToken(welcome.worker_token());
   spdlog::info("{}; logs go to {}", welcomed_ ? "joined the cluster again" : "joined the cluster", run_dir_);
   welcomed_ = joined_ = true;
   lost_since_ = absl::InfiniteFuture();
   backoff_ = absl::ZeroDuration();
   last_heard_ = loop_.Now();
-  if (lease_ttl_ > absl::ZeroDuration()) lease_until_ = std::max(lease_until_, last_opened_ + lease_ttl_);
+  lease_until_ = std::max(lease_until_, last_opened_ + lease_ttl_);
   for (const v1::ActorRef& ref : welcome.unwanted()) {
     v1::StopActor stop;
     stop.set_actor_id(ref.actor_id());
     stop.set_epoch(ref.epoch());
     Stop(stop);
-  }
-  if (legacy()) {  // it knows no acknowledgements
-    for (auto& [key, ended] : ended_) {
-      ended.acked = true;
-      v1::ActorRef ref;
-      ref.set_actor_id(key.first);
-      ref.set_epoch(key.second);
-      host_.ForgetExit(ref);
-    }
   }
   loop_.Cancel(beat_timer_);
   Beat();
@@ -184,7 +175,7 @@ void AgentCore::Impl::Beat() {
   v1::NodeBeat* beat = event.mutable_beat();
   beat->set_sequence(++beat_sequence_);
   for (auto& [key, actor] : actors_) {
-    if (!std::exchange(actor.beat_changed, false) || legacy()) continue;
+    if (!std::exchange(actor.beat_changed, false)) continue;
     v1::ActorReport* report = beat->add_reports();
     report->set_actor_id(key.first);
     report->set_epoch(key.second);
@@ -209,7 +200,7 @@ void AgentCore::Impl::OnBeatAck(uint64_t sequence) {
 void AgentCore::Impl::Tick() {
   if (done_) return;
   const absl::Time now = loop_.Now();
-  if (!legacy() && now < lease_until_) {
+  if (now < lease_until_) {
     std::vector<ShimId> shims;
     for (const auto& [key, actor] : actors_) {
       if (actor.shim != 0) shims.push_back(actor.shim);
@@ -219,7 +210,7 @@ void AgentCore::Impl::Tick() {
     for (const ShimId shim : shims) GiveLease(shim);
   }
   const bool waits_for_answer = joined_ || connect_timer_ == 0;
-  if (!ending_ && !legacy() && waits_for_answer && now - std::max(last_heard_, last_opened_) >= kReopen) {
+  if (!ending_ && waits_for_answer && now - std::max(last_heard_, last_opened_) >= kReopen) {
     if (std::exchange(joined_, false)) {
       spdlog::warn("the controller at {} has not been heard of for {}", options_.controller_address,
                    absl::FormatDuration(now - last_heard_));
@@ -239,7 +230,7 @@ void AgentCore::Impl::Tick() {
 
 void AgentCore::Impl::GiveLease(ShimId shim) {
   const absl::Duration left = lease_until_ - loop_.Now();
-  if (left <= absl::ZeroDuration() || legacy()) return;
+  if (left <= absl::ZeroDuration()) return;
   v1::ShimOrder order;
   order.mutable_lease()->set_ttl_ms(absl::ToInt64Milliseconds(left));
   processes_.Send(shim, order);
@@ -298,7 +289,7 @@ bool AgentCore::joined() const {
   return impl_->joined_;
 }
 absl::Time AgentCore::lease_until() const {
-  return impl_->legacy() ? absl::InfinitePast() : impl_->lease_until_;
+  return impl_->lease_until_;
 }
 
 }  // namespace manta::node

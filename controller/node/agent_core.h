@@ -9,11 +9,7 @@
 // Lease: BeatAck extends it to `lease_ms` after the beat was SENT. Every 500 ms the shims get what is left of it; an
 // agent that is stopped, or cut off, thereby loses its workers in time (their shims end them). Where the head's machine
 // says that the head is gone, nobody can have given the actors' places away: the agent then extends the lease itself
-// for `controller_grace`. A head that gives no lease (lease_ms 0), or wants an end with it (stop_on_controller_loss, or
-// controller_grace_ms 0): all actors are ended when it is gone.
-//
-// A head that gives no lease is one of the older kind: it is told `started`, `exited` and `start_failed` as events of
-// their own, and no worker's reports.
+// for `controller_grace`. Where that is 0, all actors are ended when it is gone.
 //
 // Belongs to its loop, as do the ports; all must outlive it.
 #pragma once

@@ -48,8 +48,6 @@ class AgentCore::Impl {
   void Shutdown(absl::Duration grace, absl::Status why);
   void FinishIfDone();
   void Send(const v1::NodeEvent& event) { uplink_.Send(event); }
-  bool legacy() const { return welcomed_ && lease_ttl_ == absl::ZeroDuration(); }
-  bool ends_with_head() const { return legacy() || controller_grace_ == absl::ZeroDuration(); }
 
   // ---- Actors (agent_actors.cc)
   void Start(v1::StartActor start);

@@ -98,16 +98,15 @@ class AgentCoreTest : public ::testing::Test {
                                          [this](const absl::Status& status) { done_ = status; });
     agent_->Start();
   }
-  void Join(bool lease = true, bool stop = false) {
+  void Join(bool wait = true) {
     if (agent_ == nullptr) Create();
     v1::NodeCommand command;
     v1::NodeWelcome* welcome = command.mutable_welcome();
     welcome->set_beat_interval_ms(1000);
     welcome->set_run_dir("/run");
-    welcome->set_agent_grace_ms(10000);
-    welcome->set_controller_grace_ms(60000);
-    if (lease) welcome->set_lease_ms(8000);
-    if (stop) welcome->set_stop_on_controller_loss(true);
+    welcome->set_lease_ms(8000);
+    welcome->set_agent_grace_ms(wait ? 10000 : 0);
+    welcome->set_controller_grace_ms(wait ? 60000 : 0);
     agent_->OnCommand(command);
   }
   void Start(const std::string& id, uint64_t epoch, std::function<void(v1::StartActor*)> more = {}) {
@@ -324,7 +323,7 @@ TEST_F(AgentCoreTest, EachHelloSaysThatItIsLater) {
 }
 
 TEST_F(AgentCoreTest, StopEndsWithItsHead) {
-  Join(/*lease=*/true, /*stop=*/true);
+  Join(/*wait=*/false);
   Start("train-0", 1);
   EXPECT_EQ(processes_.grace, absl::ZeroDuration());
   Started(1, "train-0", 1, 10);
@@ -334,23 +333,6 @@ TEST_F(AgentCoreTest, StopEndsWithItsHead) {
   RunFor(0.1);
   ASSERT_TRUE(done_.has_value());
   EXPECT_EQ(done_->code(), absl::StatusCode::kUnavailable);
-}
-
-TEST_F(AgentCoreTest, AnOlderHeadIsSpokenToInItsOwnEvents) {
-  Join(/*lease=*/false, /*stop=*/true);
-  Start("train-0", 1);
-  Started(1, "train-0", 1, 10);
-  Exited(1, "train-0", 1, 3);
-  EXPECT_EQ(uplink_.Reports().size(), 0u);
-  EXPECT_EQ(processes_.num_leases, 0);
-  int started = 0, exited = 0;
-  for (const auto& event : uplink_.events) {
-    started += event.has_started();
-    exited += event.has_exited();
-  }
-  EXPECT_EQ(started, 1);
-  EXPECT_EQ(exited, 1);
-  EXPECT_EQ(host_.forgotten.count("train-0"), 1u);
 }
 
 TEST_F(AgentCoreTest, WhatAnEarlierAgentLeftIsTakenOver) {

@@ -114,7 +114,7 @@ void FakeAgent::OnCommand(const v1::NodeCommand& command) {
       lease_ = absl::Milliseconds(welcome.lease_ms());
       agent_grace_ = absl::Milliseconds(welcome.agent_grace_ms());
       controller_grace_ = absl::Milliseconds(welcome.controller_grace_ms());
-      waits_ = !welcome.stop_on_controller_loss();
+      waits_ = welcome.controller_grace_ms() > 0;
       welcomed_ = true;
       last_contact_ = loop_.Now();
       SetLease(hello_sent_ + lease_);
