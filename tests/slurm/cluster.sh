@@ -75,10 +75,10 @@ CONF
   for _ in $(seq 50); do [ -S "$dir/munge/socket" ] && break; sleep 0.1; done
   "$slurm_sbin/slurmctld-wlm" -D -f "$SLURM_CONF" >"$dir/log/slurmctld.out" 2>&1 &
   slurm_pids+=($!)
-  local node apart=()
+  local node apart=() namespace=(unshare --pid --fork --kill-child --mount-proc --propagation unchanged)
   for node in n1 n2; do
     mkdir -p "$dir/spool/$node"
-    [ $node = n1 ] || ! unshare --pid --fork --mount-proc true 2>/dev/null || apart=(unshare --pid --fork --mount-proc --kill-child)
+    [ $node = n1 ] || ! "${namespace[@]}" true 2>/dev/null || apart=("${namespace[@]}")
     "${apart[@]}" "$slurm_sbin/slurmd-wlm" -D -N "$node" -f "$SLURM_CONF" -d "$slurm_sbin/slurmstepd-wlm" >"$dir/log/slurmd-$node.out" 2>&1 &
     slurm_pids+=($!)
   done
