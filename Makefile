@@ -20,6 +20,7 @@ build: configure  ## build everything into build/bin
 
 test: build  ## build and run every test that needs no GPU
 	@scripts/fetch_slurm.sh
+	@scripts/fetch_kubernetes.sh
 	@ctest --test-dir $(BUILD) --output-on-failure --no-tests=error
 
 quickstart: configure  ## train a small model at arithmetic by GRPO: minutes on two cores (ARGS='grpo.seed=1' overrides)

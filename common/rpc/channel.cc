@@ -13,8 +13,9 @@ namespace manta::rpc {
 absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address, const Identity& identity) {
   SilenceGrpcLog();
   if (!identity.tls.has_value() && !IsLoopback(address)) {
-    return absl::FailedPreconditionError(absl::StrCat("refusing to send the job token to ", address,
-                                                      ": without TLS credentials only loopback addresses are reached"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("refusing to send the job token to ", address,
+                     ": without TLS credentials (MANTA_TLS_DIR) only loopback addresses are reached"));
   }
   MANTA_ASSIGN_OR_RETURN(const Keys keys, Keys::Parse(identity.token));
   std::shared_ptr<grpc::ChannelCredentials> credentials = LoopbackChannel();

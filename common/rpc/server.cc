@@ -62,8 +62,9 @@ absl::StatusOr<std::unique_ptr<Server>> Server::Start(const ServerOptions& optio
   if (options.token.empty()) return absl::FailedPreconditionError("refusing to serve without a job token");
   MANTA_ASSIGN_OR_RETURN(Keys keys, Keys::Parse(options.token));
   if (!options.tls.has_value() && !IsLoopback(options.listen)) {
-    return absl::FailedPreconditionError(absl::StrCat("refusing to listen on ", options.listen,
-                                                      ": without TLS credentials only loopback addresses are served"));
+    return absl::FailedPreconditionError(
+        absl::StrCat("refusing to listen on ", options.listen,
+                     ": without TLS credentials (MANTA_TLS_DIR) only loopback addresses are served"));
   }
   std::shared_ptr<grpc::ServerCredentials> credentials = LoopbackServer();
   if (options.tls.has_value()) {

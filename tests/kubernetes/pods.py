@@ -1,10 +1,11 @@
-"""The containers of deploy/kubernetes/statefulset without Kubernetes: their commands, as processes of user 10001 (where
+"""The containers of deploy/kubernetes, both variants, without Kubernetes: their commands, as processes of user 10001 (where
 this runs as root), with the secrets' files as the kubelet mounts them, an address of 127/8 a pod, and its probes asked.
 
 Usage: pods.py DEPLOY_KUBERNETES_DIR BUILD_DIR   (needs PyYAML)
 """
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -43,12 +44,21 @@ def own(path):
     return path
 
 
+def spec_of(file):
+    """The pod's spec in a file, or in FILE:JOB of a JobSet."""
+    file, _, job = file.partition(":")
+    document = yaml.safe_load((root / file).read_text())
+    for replicated in document["spec"].get("replicatedJobs", []):
+        if replicated["name"] == job:
+            document = replicated["template"]
+    return document["spec"]["template"]["spec"]
+
+
 class Pod:
     """A pod template's one container on this machine."""
 
     def __init__(self, file, name, address):
-        document = yaml.safe_load((root / file).read_text())
-        spec = document["spec"]["template"]["spec"]
+        spec = spec_of(file)
         self.name, self.spec, self.container = name, spec, spec["containers"][0]
         self.dir = own_dir(work / name)
         self.log = work / f"{name}.log"
@@ -81,7 +91,7 @@ class Pod:
             value = entry.get("value")
             if value is None:
                 value = fields[entry["valueFrom"]["fieldRef"]["fieldPath"]]
-            env[entry["name"]] = self.place(value).replace("manta-head-0.manta", "127.0.74.1")
+            env[entry["name"]] = re.sub(r"^manta-head-0(-0)?\.manta(-jobset)?:", "127.0.74.1:", self.place(value))
         return env
 
     def run(self, command):
@@ -121,18 +131,29 @@ def wait_exit(process, seconds):
         return None
 
 
-def submit(name, recipe):
-    (work / "recipe" / "recipe.yaml").write_text(recipe)
-    run = Pod("statefulset/run.yaml", name, "127.0.74.9")
+def recipe(more):
+    text = yaml.safe_load((root / "base" / "recipe.yaml").read_text())["data"]["recipe.yaml"]
+    return text.replace("/opt/manta", str(repository)).replace("/data", str(work / "data")) + more
+
+
+SHORT = "grpo:\n  max_num_steps: 2\n  val_period: 0\n  val_at_start: false\n"
+
+
+def submit(file, name, text):
+    (work / "recipe" / "recipe.yaml").write_text(text)
+    run = Pod(file, name, "127.0.74.9")
     run.start()
     return wait_exit(run.process, 120)
 
 
-def main():
+def prepare():
     subprocess.run([bin_dir / "manta", "init-certs", work / "certs", "--job", "pods"], check=True,
                    stdout=subprocess.DEVNULL)
     own_dir(work / "data")
     (work / "recipe").mkdir()
+
+
+def statefulset():
     head = Pod("statefulset/head.yaml", "manta-head-0", "127.0.74.1")
     nodes = [Pod("statefulset/nodes.yaml", f"manta-node-{i}", f"127.0.74.{2 + i}") for i in range(2)]
     nodes[0].start()  # before the head
@@ -144,11 +165,9 @@ def main():
         pod.wait("startupProbe", 200)
         pod.wait("readinessProbe", 200)
 
-    recipe = yaml.safe_load((root / "base" / "recipe.yaml").read_text())["data"]["recipe.yaml"]
-    recipe = recipe.replace("/opt/manta", str(repository)).replace("/data", str(work / "data"))
-    check(submit("manta-run-a", recipe + "grpo:\n  max_num_steps: 2\n  val_period: 0\n  val_at_start: false\n") == 0,
-          "the run's job ends with 0")
-    check(submit("manta-run-b", recipe + "grpo:\n  no_such_key: 1\n") == 64, "a wrong recipe's job ends with 64")
+    check(submit("statefulset/run.yaml", "manta-run-a", recipe(SHORT)) == 0, "the run's job ends with 0")
+    check(submit("statefulset/run.yaml", "manta-run-b", recipe("grpo:\n  no_such_key: 1\n")) == 64,
+          "a wrong recipe's job ends with 64")
 
     # A head that is moved: its successor finds the journal, the nodes come back.
     head.process.send_signal(signal.SIGTERM)
@@ -167,15 +186,35 @@ def main():
     audit = (head.dir / "state" / "logs" / "audit.log").read_text()
     check("ClusterService/Drain role=node peer=ipv4:127." in audit, "the drain is in the audit log, by the node")
     check("certificate=manta://pods/admin/admin" in audit, "so is who submitted")
+    stop()
 
 
-try:
-    main()
-finally:
+def jobset():
+    head = Pod("jobset/jobset.yaml:head", "manta-head-0-0-x", "127.0.74.1")
+    nodes = [Pod("jobset/jobset.yaml:node", f"manta-node-0-{i}-x", f"127.0.74.{2 + i}") for i in range(2)]
+    for pod in [head, *nodes]:
+        pod.start()
+    check(submit("jobset/jobset.yaml:run", "manta-run-0-0-x", recipe(SHORT)) == 0, "the set's run ends with 0")
+    head.process.send_signal(signal.SIGTERM)  # as the set's end does; this head stops everything
+    for pod in [head, *nodes]:
+        check(wait_exit(pod.process, 20) == 0, f"{pod.name} ends with 0 with the set")
+    stop()
+
+
+def stop():
     for pod in pods:
         process = getattr(pod, "process", None)
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGINT)
             if wait_exit(process, 10) is None:
                 process.kill()
+    pods.clear()
+
+
+try:
+    prepare()
+    statefulset()
+    jobset()
+finally:
+    stop()
     shutil.rmtree(work, ignore_errors=True)
