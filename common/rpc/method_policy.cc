@@ -34,7 +34,7 @@ absl::StatusOr<std::shared_ptr<MethodPolicy>> MethodPolicy::ForServices(const st
         return absl::FailedPreconditionError(
             absl::StrCat("refusing to serve ", method->path, ": its proto does not say who may call it (access)"));
       }
-      method->audit = access.audit();
+      method->audit = access.audit() || method->roles == RoleBit(v1::ROLE_ADMIN);
       method->max_per_second = access.max_per_second();
       method->idempotent = descriptor->options().GetExtension(v1::idempotent);
       method->client_streaming = descriptor->client_streaming();

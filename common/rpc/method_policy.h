@@ -24,7 +24,7 @@ class MethodPolicy {
   struct Method {
     std::string path;  // "/manta.v1.NodeService/Join"
     RoleSet roles = 0;
-    bool audit = false;
+    bool audit = false;  // as the proto says, and what is for admins alone in any case
     bool idempotent = false;
     bool client_streaming = false;
     bool server_streaming = false;

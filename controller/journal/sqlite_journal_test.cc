@@ -51,6 +51,10 @@ TEST(SqliteJournal, ANewHeadFindsWhatTheOldOneKept) {
   }
   auto opened = SqliteJournal::Open(folder.file(), loop, {});
   ASSERT_TRUE(opened.ok()) << opened.status();
+  for (const auto& entry :
+       std::filesystem::directory_iterator(folder.file().parent_path())) {  // nobody else reads them
+    EXPECT_EQ(entry.status().permissions() & std::filesystem::perms(077), std::filesystem::perms::none) << entry.path();
+  }
   EXPECT_EQ(opened->incarnation, 2u);
   EXPECT_EQ(opened->cluster_id, cluster);
   ASSERT_EQ(opened->entries.size(), 2u);

@@ -4,6 +4,7 @@
 #include <sqlite3.h>
 #include <sys/file.h>
 #include <sys/random.h>
+#include <sys/stat.h>
 #include <sys/vfs.h>
 #include <unistd.h>
 
@@ -105,6 +106,7 @@ class SqliteStore::Database {
 
   // `damaged` is set where the file is no journal, or a broken one.
   absl::Status Open(const std::string& vfs, bool* damaged) {
+    if (vfs.empty()) MANTA_RETURN_IF_ERROR(MakePrivate());
     const int code =
         sqlite3_open_v2(path_.c_str(), &db_, SQLITE_OPEN_READWRITE | SQLITE_OPEN_CREATE | SQLITE_OPEN_NOMUTEX,
                         vfs.empty() ? nullptr : vfs.c_str());
@@ -113,6 +115,15 @@ class SqliteStore::Database {
     absl::Status status = Prepare();
     *damaged = IsDamage(last_code_) || absl::IsDataLoss(status);
     return status;
+  }
+
+  // Before SQLite opens it, whose other files take over its mode: groups' environments lie in it.
+  absl::Status MakePrivate() const {
+    const int fd = open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd < 0) return ErrnoError("open", path_, errno);
+    (void)fchmod(fd, 0600);  // one of an earlier version
+    close(fd);
+    return absl::OkStatus();
   }
 
   absl::Status Execute(const char* sql) {

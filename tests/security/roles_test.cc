@@ -68,6 +68,24 @@ TEST(Roles, EveryMethodSaysWho) {
   EXPECT_TRUE(policy.ok()) << policy.status();
 }
 
+TEST(Audit, WhatIsForAdminsAloneIsWrittenDown) {
+  const auto policy = rpc::MethodPolicy::ForServices(Services::names()).value();
+  int audited = 0;
+  for (const std::string& name : Services::names()) {
+    const auto* service = google::protobuf::DescriptorPool::generated_pool()->FindServiceByName(name);
+    ASSERT_NE(service, nullptr) << name;
+    for (int i = 0; i < service->method_count(); ++i) {
+      const auto* method = policy->Find(absl::StrCat("/", name, "/", service->method(i)->name()));
+      ASSERT_NE(method, nullptr);
+      if (method->roles == rpc::RoleBit(v1::ROLE_ADMIN)) {
+        EXPECT_TRUE(method->audit) << method->path;
+      }
+      audited += method->audit ? 1 : 0;
+    }
+  }
+  EXPECT_GE(audited, 12);
+}
+
 TEST(Roles, EachRoleAtEachMethod) {
   Services services;
   const rpc::RoleTokens tokens("secret");
