@@ -44,6 +44,7 @@ class RunEvents {
   // Called after each new event, until the returned id is removed.
   uint64_t AddListener(std::function<void()> listener);
   void RemoveListener(uint64_t id) { listeners_.erase(id); }
+  bool had_listener() const { return next_listener_ > 1; }
 
  private:
   v1::RunEvent* Add();

@@ -24,7 +24,7 @@ constexpr char kLocalJob[] = "run";
 constexpr rlim_t kOpenFiles = 65536;
 constexpr absl::Duration kStopGrace = absl::Seconds(1);  // a worker's, between SIGTERM and SIGKILL
 constexpr absl::Duration kShutdownPatience = absl::Seconds(5);
-constexpr absl::Duration kWatcherGrace = absl::Seconds(1);  // for the command line to read the last event
+constexpr absl::Duration kWatcherGrace = absl::Seconds(1);  // for the command line to come and to read the last event
 
 class Controller {
  public:
@@ -59,12 +59,20 @@ class Controller {
                      [this](const absl::Status& status) { ShutDown(status); });
     }
     const absl::Status result = RunToCompletion(loop_, WaitEnded(this));
+    if (!options_.cluster) AwaitWatcher();
     head_->StopServing(kWatcherGrace);
     return result;
   }
 
  private:
   static Task<absl::Status> WaitEnded(Controller* self) { co_return co_await self->ended_.Wait(); }
+
+  // A run may have ended before whoever started it had a connection to watch it.
+  void AwaitWatcher() {
+    const absl::StatusOr<RunService::Runs::Run> run = jobs_.Find(kLocalJob);
+    const absl::Time until = loop_.Now() + kWatcherGrace;
+    while (run.ok() && !run->events->had_listener() && loop_.Now() < until) loop_.RunFor(absl::Milliseconds(20));
+  }
 
   // Whether requests are of use: they are answered, and what they change is kept.
   absl::Status Ready() const {
