@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <utility>
@@ -78,6 +79,10 @@ std::vector<std::string> Become(const v1::StartActor& start, const int (&descrip
   close(descriptors[1]);
   clearenv();
   for (const auto& [name, value] : start.env()) setenv(name.c_str(), value.c_str(), 1);
+  if (const char* dir = std::getenv(kWorkingDirVariable); dir != nullptr && *dir != '\0' && chdir(dir) != 0) {
+    std::fprintf(stderr, "cannot work in %s: %s\n", dir, std::strerror(errno));
+    _exit(127);
+  }
   setenv(kShimFdVariable, absl::StrCat(descriptors[2]).c_str(), 1);
   std::vector<std::string> args = {start.executable()};
   args.insert(args.end(), start.args().begin(), start.args().end());

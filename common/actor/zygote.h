@@ -17,6 +17,8 @@
 namespace manta::actor {
 
 constexpr char kZygoteFdVariable[] = "MANTA_ZYGOTE_FD";
+// Of a start's environment: the folder that the process works in, executed or forked; the agent's where there is none.
+constexpr char kWorkingDirVariable[] = "MANTA_WORKING_DIR";
 
 // The arguments (argv[0] first) of the worker that this process has become; none where it is no zygote's child.
 std::optional<std::vector<std::string>> MaybeServeAsZygote();

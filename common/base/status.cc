@@ -72,8 +72,10 @@ absl::Status FromProto(const v1::Status& proto) {
 
 int ExitCode(const absl::Status& status) {
   if (status.ok()) return 0;
-  switch (GetErrorInfo(status).origin()) {
+  const v1::ErrorInfo info = GetErrorInfo(status);
+  switch (info.origin()) {
     case v1::ORIGIN_USER:
+      if (info.exit_code() > 0) return info.exit_code();  // of a program of the user's, passed on
       return status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kNotFound ||
                      status.code() == absl::StatusCode::kUnimplemented
                  ? 64

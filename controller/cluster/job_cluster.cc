@@ -45,28 +45,36 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
 }
 
 Task<absl::StatusOr<std::shared_ptr<Group>>> JobCluster::StartGroup(GroupSpec spec) {
-  if (stopping_) co_return absl::CancelledError("the cluster is stopping");
   if (spec.num_ranks < 1) {
     co_return UserError(absl::StrCat("group ", spec.role, ": needs at least one rank, and no fewer than 0 slots"));
   }
-  if (groups_.count(spec.role) > 0) {
-    co_return absl::AlreadyExistsError(absl::StrCat("there is a group ", spec.role, " already"));
+  v1::GroupRequest request = RequestOf(spec);
+  co_return co_await StartGroup(std::move(request));
+}
+
+Task<absl::StatusOr<std::shared_ptr<Group>>> JobCluster::StartGroup(v1::GroupRequest request) {
+  if (stopping_) co_return absl::CancelledError("the cluster is stopping");
+  const std::string role = request.role();
+  if (groups_.count(role) > 0) {
+    co_return absl::AlreadyExistsError(absl::StrCat("there is a group ", role, " already"));
   }
+  request.mutable_placement()->set_job(options_.job);
   const auto entry = std::make_shared<Entry>();
-  groups_[spec.role] = entry;
+  entry->detached = request.detached();
+  groups_[role] = entry;
   OneShot<absl::StatusOr<v1::GroupReply>> ready(loop_);
-  core_.CreateGroup(RequestOf(spec), Into<v1::GroupReply>(ready));
+  core_.CreateGroup(std::move(request), Into<v1::GroupReply>(ready));
   const absl::StatusOr<v1::GroupReply> reply = co_await ready.Wait();
   absl::Status status = reply.status();
   if (status.ok()) status = entry->failure;  // of the moment since the last one announced itself
-  if (status.ok() && entry->stopping) status = absl::CancelledError(absl::StrCat("group ", spec.role, " was stopped"));
+  if (status.ok() && entry->stopping) status = absl::CancelledError(absl::StrCat("group ", role, " was stopped"));
   if (!status.ok()) {
-    if (reply.ok() && !entry->stopping) co_await Remove(spec.role, absl::Seconds(1));
-    const auto found = groups_.find(spec.role);
+    if (reply.ok() && !entry->stopping) co_await Remove(role, absl::Seconds(1));
+    const auto found = groups_.find(role);
     if (found != groups_.end() && found->second == entry) groups_.erase(found);
     co_return status;
   }
-  auto group = std::make_shared<Group>(spec.role, reply->epoch());
+  auto group = std::make_shared<Group>(role, reply->epoch());
   group->adopted_ = reply->adopted();
   for (const v1::ActorInfo& rank : reply->ranks()) {
     group->members_.push_back({rank.actor_id(), rank.rank(), rank.node(), rank.host_id(), rank.address(), rank.pid(),
@@ -78,7 +86,9 @@ Task<absl::StatusOr<std::shared_ptr<Group>>> JobCluster::StartGroup(GroupSpec sp
 }
 
 void JobCluster::OnEvent(const core::GroupEvent& event) {
-  if (event.key.job != options_.job || event.kind != core::GroupEvent::kFailed) return;
+  if (event.key.job != options_.job) return;
+  if (on_group_event_) on_group_event_(event);
+  if (event.kind != core::GroupEvent::kFailed) return;
   const auto found = groups_.find(event.key.role);
   if (found == groups_.end() || found->second->stopping) return;
   const std::shared_ptr<Entry> entry = found->second;
@@ -120,6 +130,7 @@ Task<absl::Status> JobCluster::StopAll(absl::Duration grace) {
   std::vector<Task<absl::Status>> ends;
   const auto groups = groups_;
   for (const auto& [role, entry] : groups) {
+    if (entry->detached) continue;
     entry->stopping = true;
     if (entry->group != nullptr) {
       entry->group->ended_.Cancel(absl::CancelledError(absl::StrCat("group ", role, " was stopped")));
@@ -168,6 +179,10 @@ Task<absl::Status> JobCluster::Explain(absl::Status status) {
 
 void JobCluster::OnGroupFailed(std::function<void(const Group&, const absl::Status&)> callback) {
   on_group_failed_ = std::move(callback);
+}
+
+void JobCluster::OnGroupEvent(std::function<void(const core::GroupEvent&)> callback) {
+  on_group_event_ = std::move(callback);
 }
 
 int JobCluster::free_cpu_slots() const {

@@ -53,12 +53,17 @@ class JobCluster {
   // placed or not started in time), UNAVAILABLE (a process ended while starting: with its exit and last lines),
   // ALREADY_EXISTS (a group of that role is there). On an error, nothing of the group is left running.
   Task<absl::StatusOr<std::shared_ptr<Group>>> StartGroup(GroupSpec spec);
+  // The same of a request with everything in it that cluster.proto knows (the job is filled in). A group of plain
+  // programs that have ended in an earlier life of the job has no members. A detached group is left by StopAll.
+  Task<absl::StatusOr<std::shared_ptr<Group>>> StartGroup(v1::GroupRequest request);
   // Ends the group's processes (SIGTERM, SIGKILL after `grace`) and waits until the agents say that they are gone.
   Task<absl::Status> StopGroup(std::shared_ptr<Group> group, absl::Duration grace);
   // Every group of this job. Nothing can be started any more. The agents stay: they are told by core::Shutdown.
   Task<absl::Status> StopAll(absl::Duration grace);
   // Called on the loop once for each group that fails after it was ready.
   void OnGroupFailed(std::function<void(const Group&, const absl::Status&)> callback);
+  // Hears everything that happens to this job's groups, restarts and ends by themselves too. On the loop.
+  void OnGroupEvent(std::function<void(const core::GroupEvent&)> callback);
   // Why a call to an actor failed, where a broken connection alone does not say: waits a moment (exit_report_wait) for
   // the report of the process's end, and gives that. Other errors, and ones that nothing better is known of, come back
   // as they are.
@@ -76,7 +81,7 @@ class JobCluster {
   struct Entry {
     std::shared_ptr<Group> group;  // once it is ready
     absl::Status failure;
-    bool stopping = false;
+    bool stopping = false, detached = false;
   };
   v1::GroupRequest RequestOf(const GroupSpec& spec) const;
   void OnEvent(const core::GroupEvent& event);
@@ -88,6 +93,7 @@ class JobCluster {
   const Options options_;
   std::map<std::string, std::shared_ptr<Entry>> groups_;  // by role
   std::function<void(const Group&, const absl::Status&)> on_group_failed_;
+  std::function<void(const core::GroupEvent&)> on_group_event_;
   absl::Status first_failure_;
   std::vector<OneShot<bool>> failure_waiters_;
   bool stopping_ = false;

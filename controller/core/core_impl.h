@@ -75,6 +75,9 @@ class Core::Impl {
   void LeasePorts(Group& group);
   void PortsLeased(const v1::PortsLeased& leased);
   void CheckReady(Group& group);
+  // Of plain programs: the group goes when all of them have exited with 0 (kEnded follows). Asked for again in the same
+  // job, it is answered `adopted` and without ranks.
+  void CheckDone(Group& group);
   void StopRank(Group& group, int rank, absl::Duration grace);
   void RankGone(Group& group, int rank);
   void RemoveGroup(const GroupKey& key, absl::Duration grace, Answer<v1::Done> answer);

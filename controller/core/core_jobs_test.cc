@@ -131,6 +131,49 @@ TEST_F(CoreJobs, AJobRunsAndItsGroupsGoWithIt) {
   EXPECT_EQ(StateOf("service"), "READY");
 }
 
+TEST_F(CoreJobs, ProgramsThatAreNoActorsEndWhenTheirWorkIsDone) {
+  Make();
+  auto node = Node("n0", 4);
+  ASSERT_TRUE(Submit("batch", "a").ok());
+  v1::GroupRequest work = Request("work", 2, 1), check = Request("check", 1, 1);
+  for (v1::GroupRequest* request : {&work, &check}) {
+    request->mutable_placement()->set_job("batch");
+    request->set_plain(true);
+  }
+  node->announces = false;
+  const auto made = Create(work).value();
+  ASSERT_TRUE(Create(check).ok());
+  node->Exit("batch/work-0", made.epoch(), 0, 0);
+  Run(0.1);
+  EXPECT_EQ(StateOf("work"), "READY");
+  EXPECT_EQ(GroupOf("work").ranks(0).state(), v1::ACTOR_STATE_STOPPED);
+  // One that has ended well is not missed by the next head either.
+  Crash();
+  Make();
+  ASSERT_TRUE(node->Join(*core_).ok());
+  Run(0.1);
+  EXPECT_EQ(StateOf("work"), "READY");
+  node->Exit("batch/work-1", made.epoch(), 0, 0);
+  Run(0.1);
+  EXPECT_EQ(StateOf("work"), "");
+  EXPECT_EQ(events_.back().kind, GroupEvent::kEnded);
+  EXPECT_EQ(core_->free_cpu_slots(), 3);
+  // Asked for again after yet another crash, it is not run again.
+  Crash();
+  Make();
+  ASSERT_TRUE(node->Join(*core_).ok());
+  Run(0.1);
+  const size_t starts = node->started.size();
+  const auto again = Create(work).value();
+  EXPECT_TRUE(again.adopted());
+  EXPECT_EQ(again.ranks_size(), 0);
+  EXPECT_EQ(node->started.size(), starts);
+  // A code other than 0 is a failure.
+  node->Exit("batch/check-0", GroupOf("check").epoch(), 3, 0);
+  Run(0.1);
+  EXPECT_EQ(StateOf("check"), "FAILED");
+}
+
 TEST_F(CoreJobs, PriorityComesFirstAndAJobsGroupsStayTogether) {
   Make();
   auto node = Node("n0", 4);

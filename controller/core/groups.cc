@@ -88,6 +88,13 @@ void Core::Impl::CreateGroup(v1::GroupRequest request, Answer<v1::GroupReply> an
     }
   }
   if (!status.ok()) return Reply<v1::GroupReply>(std::move(answer), status);
+  if (const auto job = job_table_.find(key.job);
+      there == nullptr && job != job_table_.end() && job->second.done.count(key.role) > 0) {
+    v1::GroupReply done;  // asked for again after a restart of the head: its work is done
+    done.set_role(key.role);
+    done.set_adopted(true);
+    return Reply<v1::GroupReply>(std::move(answer), std::move(done));
+  }
   if (there != nullptr) {
     if (there->state != GroupState::kReady) {
       there->waiting.emplace_back(std::move(answer), true);
@@ -146,7 +153,7 @@ void Core::Impl::NewEpoch(Group& group) {
 void Core::Impl::CheckReady(Group& group) {
   if (group.state != GroupState::kStarting && group.state != GroupState::kReady) return;
   for (const Actor& rank : group.ranks) {
-    if (rank.phase != ActorPhase::kReady) return;
+    if (rank.phase != ActorPhase::kReady && !rank.done) return;
   }
   const bool first = group.state == GroupState::kStarting;
   for (Actor& rank : group.ranks) rank.replacing = false;
@@ -161,6 +168,19 @@ void Core::Impl::CheckReady(Group& group) {
   SaveGroup(group);
   AnswerWaiting(group, absl::OkStatus());
   Emit(group, GroupEvent::kReady, absl::OkStatus());
+}
+
+void Core::Impl::CheckDone(Group& group) {
+  if (group.state != GroupState::kStarting && group.state != GroupState::kReady) return;
+  if (group.state == GroupState::kStarting) CheckReady(group);  // its last start may be heard of with its end
+  if (!group.AllDone()) {
+    SaveGroup(group);
+    return;
+  }
+  spdlog::info("group {} has ended: each of its programs with 0", GroupName(group.key));
+  const auto job = job_table_.find(group.key.job);
+  if (job != job_table_.end() && job->second.done.insert(group.key.role).second) SaveJob(job->second);
+  BeginRemoval(group, absl::ZeroDuration(), absl::OkStatus());
 }
 
 void Core::Impl::AnswerWaiting(Group& group, const absl::Status& status) {
@@ -208,6 +228,7 @@ void Core::Impl::RankGone(Group& group, int i) {
   GroupChanged(group);
   if (group.state == GroupState::kRemoving && group.AllGone()) return FinishRemoval(group);
   if (group.state == GroupState::kRestarting && group.AllGone()) return EnterBackoff(group);
+  if (rank.done) return CheckDone(group);
   if (rank.replacing && rank.backoff_until == absl::InfiniteFuture()) {
     const absl::Duration backoff = group.planned ? absl::ZeroDuration() : Backoff(group);
     rank.backoff_until = loop_.Now() + backoff;
@@ -269,7 +290,7 @@ void Core::Impl::FinishRemoval(Group& group) {
   if (!group.request.name().empty()) names_.erase(group.request.name());
   for (Answer<v1::Done>& answer : std::exchange(group.removal, {})) Reply<v1::Done>(std::move(answer), v1::Done());
   AnswerWaiting(group, group.failure.ok() ? absl::CancelledError("the group was stopped") : group.failure);
-  Emit(group, GroupEvent::kEnded, absl::OkStatus());
+  Emit(group, GroupEvent::kEnded, group.failure);
   const std::string job = group.key.job;
   const auto found = groups_.find(group.key);
   graveyard_.push_back(std::move(found->second));
@@ -310,6 +331,7 @@ void Core::Impl::SaveGroup(Group& group) {
     saved.set_agent(rank.agent);
     saved.set_ready(rank.was_ready);
     saved.set_over(rank.failed);
+    saved.set_done(rank.done);
     saved.mutable_place()->set_node(NodeName(rank.place.node));
     for (uint64_t left = rank.place.gpus; left != 0; left &= left - 1) {
       saved.mutable_place()->add_gpus(std::countr_zero(left));

@@ -68,7 +68,7 @@ std::vector<std::string> Core::Impl::CheckInvariants() const {
       if (rank.may_run() && placement->second.ranks[i] != rank.place) {
         broken.push_back(absl::StrCat(id, " does not run where it is placed"));
       }
-      if (group->state == GroupState::kReady && rank.phase != ActorPhase::kReady && !rank.replacing &&
+      if (group->state == GroupState::kReady && rank.phase != ActorPhase::kReady && !rank.replacing && !rank.done &&
           !(rank.phase == ActorPhase::kStopping && rank.failed)) {
         broken.push_back(absl::StrCat("group ", GroupName(key), " is ready, and ", id, " is not"));
       }

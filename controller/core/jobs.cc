@@ -126,6 +126,7 @@ void Core::Impl::SaveJob(const Job& job) {
   row.set_submitted_unix_ms(job.submitted_unix_ms);
   row.set_arrival(job.arrival);
   row.set_head_restarts(job.head_restarts);
+  for (const std::string& role : job.done) row.add_done(role);
   journal_.Put(Journal::Kind::kJob, job.id, row.SerializeAsString());
 }
 

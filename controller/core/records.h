@@ -63,6 +63,7 @@ struct Actor {
   ActorPhase phase = ActorPhase::kPlaced;
   bool failed = false;     // ended, or was given up, without having been asked to end
   bool replacing = false;  // to be started again by itself (REPLACE_ONE)
+  bool done = false;       // a plain program that has ended well
   bool beats = false;      // has sent a beat
   bool was_ready = false;  // in this epoch
   uint32_t running = 0;    // calls
@@ -127,6 +128,12 @@ struct Group {
     }
     return true;
   }
+  bool AllDone() const {
+    for (const Actor& rank : ranks) {
+      if (!rank.done) return false;
+    }
+    return !ranks.empty();
+  }
 };
 
 struct Placement {
@@ -155,6 +162,7 @@ struct Job {
   int64_t step = 0, num_steps = 0;
   int64_t submitted_unix_ms = 0;
   int head_restarts = 0;
+  std::set<std::string> done;  // roles of plain programs that have all ended well
   absl::Status status;
   std::vector<Answer<v1::Done>> stopped;
 };

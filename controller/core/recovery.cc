@@ -56,6 +56,7 @@ void Core::Impl::Recover(std::vector<JournalEntry> rows) {
         job.arrival = row.arrival();
         job.submitted_unix_ms = row.submitted_unix_ms();
         job.head_restarts = row.head_restarts();
+        job.done.insert(row.done().begin(), row.done().end());
         arrivals_ = std::max(arrivals_, job.arrival);
         break;
       }
@@ -178,6 +179,8 @@ void Core::Impl::RecoverGroup(const v1::GroupRow& row) {
                  : saved.ready() || row.failed() ? ActorPhase::kUnknown
                                                  : ActorPhase::kStarting;
     rank.failed = saved.over();
+    rank.done = saved.done() && !ends;
+    if (rank.done) rank.phase = ActorPhase::kGone;
     rank.replacing = saved.over() && !row.removing() && !row.over() && !row.failed();
     if (rank.phase == ActorPhase::kStarting) {
       rank.start_until = loop_.Now() + options_.recovery + absl::Milliseconds(group.request.start_deadline_ms());

@@ -73,8 +73,10 @@ void Core::Impl::OnExit(Node& node, const v1::ActorExited& exited) {
     const bool asked = rank.phase == ActorPhase::kStopping;
     const absl::Status died = ActorDied(IdentityOf(*group, i), exited);
     rank.phase = ActorPhase::kGone;
-    if (!asked && !rank.failed) RankFailed(*group, i, died);
-    if (rank.died.ok() && !asked) rank.died = died;
+    // A program that is no actor ends when it has done its work.
+    rank.done = group->request.plain() && exited.exit_code() == 0 && !asked && !rank.failed;
+    if (!asked && !rank.failed && !rank.done) RankFailed(*group, i, died);
+    if (rank.died.ok() && !asked && !rank.done) rank.died = died;
     RankGone(*group, i);
   }
   AckEnd(node, exited.actor_id(), exited.epoch());

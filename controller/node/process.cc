@@ -21,6 +21,7 @@ namespace {
 // What the child does between fork and exec: system calls only, on memory that was laid out before the fork.
 struct ChildPlan {
   const char* executable;
+  const char* working_dir;  // null: none
   char* const* argv;
   char* const* envp;
   const ProcessSpec* spec;
@@ -30,8 +31,9 @@ struct ChildPlan {
 };
 
 [[noreturn]] void RunChild(const ChildPlan& plan) {
+  bool in_place = true;
   const auto fail = [&] {
-    const int error = errno;
+    const int error = in_place ? errno : -errno;  // below 0: of the working folder
     [[maybe_unused]] const ssize_t n = write(plan.error_fd, &error, sizeof(error));
     _exit(127);
   };
@@ -56,6 +58,10 @@ struct ChildPlan {
   for (const ProcessSpec::Limit& limit : plan.spec->limits) {
     const rlimit value{limit.value, limit.value};
     if (setrlimit(static_cast<__rlimit_resource_t>(limit.resource), &value) != 0) fail();
+  }
+  if (plan.working_dir != nullptr && chdir(plan.working_dir) != 0) {
+    in_place = false;
+    fail();
   }
   // Each dup2 clears close-on-exec; sources are above the targets (Spawn sees to it).
   if (dup2(plan.null_fd, 0) < 0) fail();
@@ -123,8 +129,14 @@ absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
   moved.stderr_fd = lift(spec.stderr_fd);
   moved.pass_fd = lift(spec.pass_fd);
   for (int fd : spec.cgroup_fds) moved.cgroup_fds.push_back(lift(fd));
-  const ChildPlan plan{
-      spec.executable.c_str(), argv_pointers.data(), env_pointers.data(), &moved, getpid(), error_fd, null_fd};
+  const ChildPlan plan{spec.executable.c_str(),
+                       spec.working_dir.empty() ? nullptr : spec.working_dir.c_str(),
+                       argv_pointers.data(),
+                       env_pointers.data(),
+                       &moved,
+                       getpid(),
+                       error_fd,
+                       null_fd};
   const pid_t pid = fork();
   if (pid == 0) RunChild(plan);
   const int fork_error = errno;
@@ -145,6 +157,7 @@ absl::StatusOr<Process> Process::Spawn(const ProcessSpec& spec) {
   close(error_pipe[0]);
   if (n == sizeof(exec_error)) {
     waitpid(pid, nullptr, 0);
+    if (exec_error < 0) return absl::ErrnoToStatus(-exec_error, absl::StrCat("cannot work in ", spec.working_dir));
     return absl::ErrnoToStatus(exec_error, absl::StrCat("cannot execute ", spec.executable));
   }
   return process;

@@ -38,6 +38,7 @@ struct ProcessSpec {
   std::string argv0 = {};                       // what `ps` shows first; empty: the executable
   std::map<std::string, std::string> env = {};  // set on top of this process's environment
   bool only_env = false;                        // `env` is all there is
+  std::string working_dir = {};                 // empty: this process's own
   int stdout_fd = -1;                           // -1: this process's own
   int stderr_fd = -1;
   int pass_fd = -1;      // becomes descriptor 3
@@ -54,7 +55,8 @@ struct ProcessSpec {
 
 class Process {
  public:
-  // NOT_FOUND, PERMISSION_DENIED, ... "cannot execute /a/b: No such file or directory" where exec failed.
+  // NOT_FOUND, PERMISSION_DENIED, ... "cannot execute /a/b: No such file or directory" where exec failed, or "cannot
+  // work in /a: ..." where the working folder is not there.
   [[nodiscard]] static absl::StatusOr<Process> Spawn(const ProcessSpec& spec);
   // A child that came to be otherwise: by a fork, or because its own parent has gone. Takes the descriptor.
   static Process FromChild(pid_t pid, int pidfd) { return Process(pid, pidfd); }

@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/shim_link.h"
+#include "common/actor/zygote.h"
 #include "common/base/kill.h"
 #include "common/base/process_info.h"
 #include "controller/node/state_dir.h"
@@ -85,6 +86,7 @@ absl::Status ShimWorker::Execute() {
                    .args = {start_.args().begin(), start_.args().end()},
                    .env = std::move(variables),
                    .only_env = true,
+                   .working_dir = environment_.variables[actor::kWorkingDirVariable],
                    .stdout_fd = child_fds_[0],
                    .stderr_fd = child_fds_[1],
                    .pass_fd = child_fds_[2],
