@@ -32,6 +32,8 @@ constexpr Section kSections[] = {
      "The keys of `data.train` may stand in `data.validation` as well; in `data.default`, for both; and directly in "
      "`data` where there is one training set (the flat form, with `train_data_path` and `val_data_path`)."},
     {"env", "Who scores samples: a tree for each `env_name` of a dataset."},
+    {"actors",
+     "Groups of programs of your own, one tree a group (`*` is its name), beside an algorithm or alone: docs/actors.md."},
     {"checkpointing", ""},
     {"logger", ""},
     {"cluster", ""},

@@ -195,11 +195,50 @@ Meanings RunMeanings() {
   };
 }
 
+Meanings ActorMeanings() {
+  return {
+      {"actors.*.command", "the program and its arguments; a program without a `/` is looked for in PATH"},
+      {"actors.*.args", "further arguments"},
+      {"actors.*.working_dir", "its working folder; null: the one that the command was given in"},
+      {"actors.*.env", "variables that are set"},
+      {"actors.*.env_allow",
+       "variables of the node agent's that are passed on beside the usual ones: `NAME` or `PREFIX*`; one that sounds "
+       "like a secret by its full name only"},
+      {"actors.*.plain", "any program: reports nothing, is ready once started, and done when it exits with 0"},
+      {"actors.*.ranks", "processes, placed together or not at all"},
+      {"actors.*.cpus", "CPU slots of a rank"},
+      {"actors.*.gpus", "GPUs of a rank"},
+      {"actors.*.gpu_slot", "the rank shares its GPUs with those of other slots of the job"},
+      {"actors.*.memory", "of a rank, counted at its placement and enforced: `512MiB`, `2GiB`"},
+      {"actors.*.labels", "on nodes with these labels only"},
+      {"actors.*.avoid", "nodes to stay away from"},
+      {"actors.*.strategy", "how ranks are laid over nodes"},
+      {"actors.*.segment", "so many consecutive ranks lie in one NVLink domain; 0: anywhere"},
+      {"actors.*.placement_timeout_s", "how long room is waited for; the impossible fails at once"},
+      {"actors.*.start_timeout_s", "from the start of a process until it is ready"},
+      {"actors.*.progress_timeout_s",
+       "calls run and no step is reported for so long: stacks are logged, then the restart policy; 0: never"},
+      {"actors.*.restart.policy", "when a rank ends: the job fails, all ranks are started again, or that rank alone"},
+      {"actors.*.restart.max_restarts", "then the job fails; -1: any number"},
+      {"actors.*.restart.backoff_s", "before the first restart, doubled for each further one"},
+      {"actors.*.restart.backoff_max_s", "and no more than this"},
+      {"actors.*.restart.reset_after_s", "ready for so long: restarts are counted from 0 again"},
+      {"actors.*.name", "what clients find it by, unique in the cluster; null: `JOB/GROUP`, `GROUP` under `manta run`"},
+      {"actors.*.detached", "stays when its job ends"},
+      {"actors.*.ports", "free ports for a rank, in `MANTA_PORTS`"},
+      {"actors.*.torchrun", "sets RANK, WORLD_SIZE, LOCAL_RANK, MASTER_ADDR, MASTER_PORT and the like"},
+      {"actors.*.prefork", "fork ranks from a loaded program (C++ actors)"},
+      {"actors.*.limits.file_size", "of any file that it writes"},
+      {"actors.*.limits.open_files", "0: the agent's own limit"},
+  };
+}
+
 const Meanings& AllMeanings() {
   static const Meanings& all = *[] {
     auto* meanings = new Meanings(AlgorithmMeanings());
     meanings->merge(PolicyMeanings());
     meanings->merge(RunMeanings());
+    meanings->merge(ActorMeanings());
     return meanings;
   }();
   return all;

@@ -54,6 +54,7 @@ struct Table {
     AddGenerationKeys(keys);
     AddDataKeys(keys);
     AddRunKeys(keys);
+    AddActorKeys(keys);
     AddLaterKeys(keys);
     for (const Key& key : keys) {
       const std::vector<std::string> parts = SplitPath(key.path);
@@ -140,6 +141,9 @@ std::optional<std::string> DefaultFor(const Key& key, Algorithm algorithm) {
     case Algorithm::kEval:
       applies = StartsWith(path, "eval.") || StartsWith(path, "generation.") || StartsWith(path, "tokenizer.") ||
                 StartsWith(path, "data.") || StartsWith(path, "logger.") || StartsWith(path, "cluster.");
+      break;
+    case Algorithm::kActors:
+      applies = path == "logger.log_dir";
       break;
   }
   if (!applies) return std::nullopt;

@@ -70,6 +70,7 @@ void AddPolicyKeys(Keys& keys);       // policy but for its generation
 void AddGenerationKeys(Keys& keys);   // policy.generation, generation, tokenizer
 void AddDataKeys(Keys& keys);         // data, env
 void AddRunKeys(Keys& keys);          // logger, checkpointing, cluster
+void AddActorKeys(Keys& keys);        // actors
 void AddLaterKeys(Keys& keys);        // trees of algorithms that are not implemented yet
 
 const Keys& AllKeys();

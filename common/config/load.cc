@@ -4,6 +4,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "common/base/status.h"
+#include "common/config/actor_programs.h"
 #include "common/config/interpolate.h"
 #include "common/config/keys.h"
 #include "common/config/override.h"
@@ -59,7 +60,7 @@ absl::StatusOr<Algorithm> FindAlgorithm(const Node& root, const std::string& fil
     const Node* node = root.Find(later);
     if (node != nullptr && !node->is_null()) {
       return UserError(absl::StrCat(node->mark.ToString(), ": the algorithm '", later,
-                                    "' is not implemented yet; there are grpo, sft and eval"));
+                                    "' is not implemented yet; there are grpo, sft, eval and actors"));
     }
   }
   std::vector<std::pair<Algorithm, const Node*>> found;
@@ -73,6 +74,7 @@ absl::StatusOr<Algorithm> FindAlgorithm(const Node& root, const std::string& fil
                                   found[0].second->mark.ToString(), ") and '", AlgorithmName(found[1].first),
                                   "' are there; a run has one algorithm"));
   }
+  if (const Node* actors = root.Find("actors"); actors != nullptr && !actors->is_null()) return Algorithm::kActors;
   // Nothing names an algorithm: an unknown key may be a misspelt one.
   for (size_t i = 0; i < root.keys.size(); ++i) {
     if (FindKey(root.keys[i]) != nullptr || IsTree(root.keys[i])) continue;
@@ -80,29 +82,36 @@ absl::StatusOr<Algorithm> FindAlgorithm(const Node& root, const std::string& fil
     return UserError(absl::StrCat(root.items[i].mark.ToString(), ": unknown key '", root.keys[i], "'",
                                   nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
-  return UserError(absl::StrCat(file, ": no algorithm: expected one of the trees grpo, sft or eval"));
+  return UserError(absl::StrCat(file, ": no algorithm: expected one of the trees grpo, sft, eval or actors"));
+}
+
+// The value at `parts` below `node`, where nothing stands there yet.
+void FillIn(Node* node, std::span<const std::string> parts, const std::string& value) {
+  for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) {
+    Node* next = node->Find(parts[i]);
+    if (next == nullptr) next = &node->Set(parts[i], Node::Map({}));
+    const Node* enabled = next->is_map() ? next->Find("enabled") : nullptr;
+    const bool disabled = enabled != nullptr && enabled->AsBool() == false;
+    node = next->is_map() && !disabled ? next : nullptr;
+  }
+  if (node == nullptr || node->Find(parts.back()) != nullptr) return;
+  absl::StatusOr<Node> parsed = ParseYaml(value, "default");
+  if (!parsed.ok()) return;  // keys_test checks every default
+  parsed->mark = Mark{};
+  for (Node& item : parsed->items) item.mark = Mark{};
+  node->Set(parts.back(), *std::move(parsed));
 }
 
 // Every implemented key that the files and overrides left out. Nothing is added below a null or a disabled tree.
 void FillDefaults(Algorithm algorithm, Node& root) {
   for (const Key& key : AllKeys()) {
-    const std::optional<std::string> value = DefaultFor(key, algorithm);
-    if (!value) continue;
     const std::vector<std::string> parts = SplitPath(key.path);
-    Node* node = &root;
-    for (size_t i = 0; i + 1 < parts.size() && node != nullptr; ++i) {
-      Node* next = node->Find(parts[i]);
-      if (next == nullptr) next = &node->Set(parts[i], Node::Map({}));
-      const Node* enabled = next->is_map() ? next->Find("enabled") : nullptr;
-      const bool disabled = enabled != nullptr && enabled->AsBool() == false;
-      node = next->is_map() && !disabled ? next : nullptr;
+    if (const std::optional<std::string> value = DefaultFor(key, algorithm)) FillIn(&root, parts, *value);
+    Node* actors = parts[0] == "actors" && key.value ? root.Find("actors") : nullptr;
+    if (actors == nullptr || !actors->is_map()) continue;
+    for (Node& group : actors->items) {  // actors.*.KEY
+      if (group.is_map()) FillIn(&group, std::span(parts).subspan(2), *key.value);
     }
-    if (node == nullptr || node->Find(parts.back()) != nullptr) continue;
-    absl::StatusOr<Node> parsed = ParseYaml(*value, "default");
-    if (!parsed.ok()) continue;  // keys_test checks every default
-    parsed->mark = Mark{};
-    for (Node& item : parsed->items) item.mark = Mark{};
-    node->Set(parts.back(), *std::move(parsed));
   }
 }
 
@@ -128,12 +137,13 @@ absl::StatusOr<Tree> Finish(Node root, std::span<const std::string> overrides, c
   MANTA_RETURN_IF_ERROR(ValidateNames(root));
   // Said here: the defaults refer to it, and would say it worse.
   const char* model = algorithm == Algorithm::kEval ? "generation.model_name" : "policy.model_name";
-  if (FindPath(root, model) == nullptr) {
+  if (algorithm != Algorithm::kActors && FindPath(root, model) == nullptr) {
     return UserError(absl::StrCat(file, ": ", model, ": is missing, expected a folder with config.json"));
   }
   FillDefaults(algorithm, root);
   MANTA_ASSIGN_OR_RETURN(Node resolved, Interpolate(root));
   FindInputFiles(file, resolved, "");
+  MANTA_RETURN_IF_ERROR(FindActorPrograms(resolved));
   return Tree(std::move(resolved), algorithm, file);
 }
 

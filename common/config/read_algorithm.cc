@@ -156,6 +156,8 @@ void ReadAlgorithm(Reader& r, RunConfig& run) {
     case Algorithm::kEval:
       ReadEval(r, run.eval);
       break;
+    case Algorithm::kActors:
+      break;
   }
 }
 

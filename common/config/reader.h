@@ -70,6 +70,7 @@ class Reader {
 void ReadAlgorithm(Reader& reader, RunConfig& run);   // grpo, sft, eval, loss_fn
 void ReadPolicy(Reader& reader, RunConfig& run);      // policy, or an evaluation's generation and tokenizer
 void ReadData(Reader& reader, RunConfig& run);        // data, env
+void ReadActors(Reader& reader, RunConfig& run);      // actors
 // policy.scheduler: null, one {name, kwargs}, or a list of them that ends in {milestones: [...]}.
 void ReadScheduler(Reader& reader, std::string_view path, ScheduleConfig& schedule);
 

@@ -67,6 +67,7 @@ const char* AlgorithmName(Algorithm algorithm) {
     case Algorithm::kGrpo: return "grpo";
     case Algorithm::kSft: return "sft";
     case Algorithm::kEval: return "eval";
+    case Algorithm::kActors: return "actors";
   }
   return "";
 }
@@ -76,6 +77,7 @@ uint64_t RunConfig::seed() const {
     case Algorithm::kGrpo: return grpo.seed;
     case Algorithm::kSft: return sft.seed;
     case Algorithm::kEval: return eval.seed;
+    case Algorithm::kActors: return 0;
   }
   return 0;
 }
@@ -85,11 +87,14 @@ absl::StatusOr<RunConfig> ParseRunConfig(const Tree& tree) {
   run.algorithm = tree.algorithm();
   MANTA_ASSIGN_OR_RETURN(run.warnings, ValidateKeys(tree));
   Reader reader(tree);
-  ReadAlgorithm(reader, run);
-  ReadPolicy(reader, run);
-  ReadData(reader, run);
-  ReadCheckpointing(reader, run);
+  if (run.algorithm != Algorithm::kActors) {
+    ReadAlgorithm(reader, run);
+    ReadPolicy(reader, run);
+    ReadData(reader, run);
+    ReadCheckpointing(reader, run);
+  }
   ReadLoggerAndCluster(reader, run);
+  ReadActors(reader, run);
   CheckCombinations(reader, run);
   MANTA_RETURN_IF_ERROR(reader.status());
   return run;

@@ -13,14 +13,16 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/config/actor_config.h"
 
 namespace manta::config {
 
 class Tree;
 
-// Which program runs: the one whose tree (`grpo:`, `sft:`, `eval:`) the configuration has.
-enum class Algorithm { kGrpo, kSft, kEval };
-const char* AlgorithmName(Algorithm algorithm);  // "grpo", "sft", "eval"
+// Which program runs: the one whose tree (`grpo:`, `sft:`, `eval:`) the configuration has. `actors:` may stand beside
+// one of them, or alone: then the run is that of the actors.
+enum class Algorithm { kGrpo, kSft, kEval, kActors };
+const char* AlgorithmName(Algorithm algorithm);  // "grpo", "sft", "eval", "actors"
 
 // grpo.reward_scaling: clamps to [source_min, source_max], then maps that range linearly to [target_min, target_max].
 struct RewardScalingConfig {
@@ -254,6 +256,7 @@ struct RunConfig {
   CheckpointingConfig checkpointing;
   LoggerConfig logger;
   ClusterConfig cluster;
+  std::vector<ActorGroupConfig> actors;             // in the order of the file
   std::vector<std::string> warnings;                // one line each: keys that are accepted and have no effect here
 
   uint64_t seed() const;                            // of the algorithm that runs

@@ -9,6 +9,7 @@
 #include "common/base/status.h"
 #include "common/config/tree.h"
 #include "common/rpc/call.h"
+#include "controller/actors/actor_groups.h"
 #include "controller/algorithms/environments.h"
 #include "controller/algorithms/loop_context.h"
 #include "controller/algorithms/workers.h"
@@ -85,6 +86,8 @@ Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
       return RunSft(context);
     case config::Algorithm::kEval:
       return RunEval(context);
+    case config::Algorithm::kActors:
+      break;  // no loop of ours
   }
   MANTA_CHECK(false) << "no such algorithm";
   std::abort();
@@ -97,6 +100,15 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   MANTA_CO_ASSIGN_OR_RETURN(const config::RunConfig config, config::ParseRunConfig(tree));
   const std::string config_yaml = tree.ToYaml();
   context.events->set_algorithm(config::AlgorithmName(config.algorithm));
+
+  std::shared_ptr<ActorGroups> actors;
+  if (!config.actors.empty()) {
+    MANTA_CO_ASSIGN_OR_RETURN(actors, co_await ActorGroups::Start(context, config.actors));
+  }
+  if (config.algorithm == config::Algorithm::kActors) {
+    MANTA_CO_RETURN_IF_ERROR(co_await actors->WaitEnded(context.stop));
+    co_return RunOutcome();
+  }
 
   MANTA_CO_ASSIGN_OR_RETURN(const PromptBuilder prompts, PromptBuilder::Load(config));
   Checkpointer checkpointer({.directory = config.checkpointing.checkpoint_dir,

@@ -80,6 +80,7 @@ absl::Status CheckDatasets(const config::Tree& tree, const config::RunConfig& ru
 }  // namespace
 
 absl::Status CheckRun(const config::Tree& tree, const config::RunConfig& run) {
+  if (run.algorithm == config::Algorithm::kActors) return absl::OkStatus();  // loading has looked for the programs
   const bool eval = run.algorithm == config::Algorithm::kEval;
   const char* model_key = eval ? "generation.model_name" : "policy.model_name";
   const char* tokenizer_key = eval ? "tokenizer.name" : "policy.tokenizer.name";

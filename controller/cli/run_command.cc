@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <thread>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
@@ -23,10 +24,13 @@ absl::Status RunJob(const config::Tree& tree, const config::RunConfig& run, cons
   std::fflush(stdout);
   MANTA_ASSIGN_OR_RETURN(const std::filesystem::path config_path, WriteResolvedConfig(run_dir, tree, run, options.command_line));
   // Trainer and generator work in turns, so that a run may have more ranks than this machine has cores.
-  const int64_t ranks = std::max<int64_t>(1, run.cluster.trainer_ranks) + run.cluster.generators;
+  int64_t ranks = run.algorithm == config::Algorithm::kActors
+                      ? 0
+                      : std::max<int64_t>(1, run.cluster.trainer_ranks) + run.cluster.generators;
+  for (const config::ActorGroupConfig& group : run.actors) ranks += group.ranks * group.cpus;
   const int cpu_slots = static_cast<int>(std::max<int64_t>(ranks, std::thread::hardware_concurrency()));
   Job job({.bin_dir = BinDir(), .run_dir = run_dir, .config_path = config_path, .cpu_slots = cpu_slots});
-  absl::Status status = job.Run();
+  absl::Status status = WithProgramsExitCode(run, job.Run());
   if (!job.summary().empty()) {
     std::printf("%s%s", job.summary().c_str(), job.summary().back() == '\n' ? "" : "\n");
   }
@@ -50,12 +54,21 @@ absl::Status RunAll(const RunOptions& options) {
   for (const std::string& warning : run.warnings) PrintWarning(warning);
   MANTA_RETURN_IF_ERROR(CheckRun(tree, run));
   if (!options.check_only) return RunJob(tree, run, options);
-  std::printf("%s: a valid %s configuration; model, tokenizer and datasets are readable\n", options.config.c_str(),
-              config::AlgorithmName(run.algorithm));
+  std::printf("%s: a valid %s configuration; %s\n", options.config.c_str(), config::AlgorithmName(run.algorithm),
+              run.algorithm == config::Algorithm::kActors ? "its programs are there"
+                                                          : "model, tokenizer and datasets are readable");
   return absl::OkStatus();
 }
 
 }  // namespace
+
+absl::Status WithProgramsExitCode(const config::RunConfig& run, absl::Status status) {
+  v1::ErrorInfo info = GetErrorInfo(status);
+  const bool ended_itself = info.origin() == v1::ORIGIN_WORKER_DIED && info.rank() >= 0 && info.exit_code() > 0;
+  if (run.algorithm != config::Algorithm::kActors || !ended_itself) return status;
+  info.set_origin(v1::ORIGIN_USER);
+  return WithErrorInfo(std::move(status), info);
+}
 
 int Run(const RunOptions& options) { return PrintError(RunAll(options)); }
 

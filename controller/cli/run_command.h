@@ -4,6 +4,9 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "common/config/run_config.h"
+
 namespace manta::cli {
 
 struct RunOptions {
@@ -14,6 +17,10 @@ struct RunOptions {
   bool must_be_eval = false;
   std::string command_line;
 };
+
+// How a run of a user's own programs ended, with the exit code of the one that ended it as its own (common/base/status.h:
+// ExitCode). Other runs' statuses come back as they are.
+absl::Status WithProgramsExitCode(const config::RunConfig& run, absl::Status status);
 
 // Returns the exit code: 0 done, 1 failed or interrupted, 64 the configuration or something that it names is wrong,
 // 69 a process died.

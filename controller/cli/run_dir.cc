@@ -28,7 +28,7 @@ int LastNumber(const fs::path& log_dir) {
 }
 
 std::string SamplingText(const config::RunConfig& run) {
-  if (run.algorithm == config::Algorithm::kSft) return "";
+  if (run.algorithm == config::Algorithm::kSft || run.algorithm == config::Algorithm::kActors) return "";
   const config::GenerationConfig& g = run.policy.generation;
   return absl::StrFormat("# sampling: temperature %g, top_p %g, top_k %d, min_p %g, max_new_tokens %d\n", g.temperature, g.top_p,
                          g.top_k, g.min_p, g.max_new_tokens);

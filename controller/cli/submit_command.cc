@@ -11,6 +11,7 @@
 #include "controller/cli/cluster_client.h"
 #include "controller/cli/cluster_commands.h"
 #include "controller/cli/output.h"
+#include "controller/cli/run_command.h"
 #include "controller/cli/run_dir.h"
 #include "controller/cli/terminal.h"
 
@@ -89,7 +90,8 @@ absl::Status Submit(const SubmitOptions& options) {
     std::printf("job: %s\nrun folder: %s\n", job.job().c_str(), run_dir.c_str());
   }
   std::fflush(stdout);
-  return options.follow ? Follow(client, job.job(), run_dir) : absl::OkStatus();
+  if (!options.follow) return absl::OkStatus();
+  return WithProgramsExitCode(run, Follow(client, job.job(), run_dir));
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/config/tree.h"
 #include "spdlog/spdlog.h"
 
 namespace manta::controller {
@@ -15,6 +16,12 @@ constexpr absl::Duration kStopGrace = absl::Seconds(1);     // a worker's, betwe
 constexpr absl::Duration kStopPatience = absl::Seconds(2);  // for the algorithm to notice
 constexpr absl::Duration kLeftOver = absl::Seconds(60);     // for agents to come back and end what an earlier one left
 constexpr size_t kEndedKept = 100;                          // jobs whose events are still there to be read
+
+// Whether the job takes back what an earlier controller has started for it: a user's own actors go on as they are.
+bool KeepsItsGroups(const std::filesystem::path& config_path) {
+  const absl::StatusOr<config::Tree> tree = config::LoadTree(config_path);
+  return tree.ok() && tree->algorithm() == config::Algorithm::kActors;
+}
 
 }  // namespace
 
@@ -106,7 +113,7 @@ Task<absl::Status> JobRunner::RemoveLeftOver(JobRunner* self, std::shared_ptr<Jo
 }
 
 Task<absl::Status> JobRunner::Drive(JobRunner* self, std::shared_ptr<Job> job) {
-  if (job->resumed) {
+  if (job->resumed && !KeepsItsGroups(job->config_path)) {
     const absl::Status removed = co_await RemoveLeftOver(self, job);
     if (!removed.ok()) {
       job->events->Ended(removed, "", "");
