@@ -16,6 +16,7 @@ ClusterCommands AddClusterCommands(CLI::App& app) {
   AddLists(app, &commands);
   AddDescribe(app, &commands);
   AddSubmit(app, &commands);
+  AddCall(app, &commands);
   AddLogs(app, &commands);
   AddStop(app, &commands);
   AddDrain(app, &commands);

@@ -1,5 +1,5 @@
-// The commands that speak to a cluster: launch, join, nodes, actors, groups, jobs, describe, submit, logs, stop, drain,
-// stacks, wait. One file a command; each takes --dir, and --json where it prints anything.
+// The commands that speak to a cluster: launch, join, nodes, actors, groups, jobs, describe, submit, call, logs, stop,
+// drain, stacks, wait. One file a command; each takes --dir, and --json where it prints anything.
 //
 // Exit codes: 0 done; 1 the job failed, or the cluster refuses what is asked; 64 something given is wrong (a name that
 // is not there, a flag); 69 the cluster does not answer, or a process or node died.
@@ -40,6 +40,7 @@ void AddJoin(CLI::App& app, ClusterCommands* commands);
 void AddLists(CLI::App& app, ClusterCommands* commands);  // nodes, actors, groups, jobs
 void AddDescribe(CLI::App& app, ClusterCommands* commands);
 void AddSubmit(CLI::App& app, ClusterCommands* commands);
+void AddCall(CLI::App& app, ClusterCommands* commands);
 void AddLogs(CLI::App& app, ClusterCommands* commands);
 void AddStop(CLI::App& app, ClusterCommands* commands);
 void AddDrain(CLI::App& app, ClusterCommands* commands);

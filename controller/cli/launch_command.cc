@@ -4,6 +4,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <cstdlib>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -81,6 +82,13 @@ absl::Status StartNode(const NodeOptions& node, const fs::path& dir, const std::
       .status();
 }
 
+// Where a cluster, or this machine's part of it, is made: it need not be there yet.
+fs::path OwnDir(const std::string& given) {
+  const char* variable = std::getenv("MANTA_DIR");
+  if (!given.empty()) return given;
+  return variable != nullptr && variable[0] != '\0' ? fs::path(variable) : DefaultClusterDir();
+}
+
 absl::Status MakeDir(const fs::path& dir) {
   std::error_code error;
   fs::create_directories(dir / "logs", error);
@@ -106,8 +114,7 @@ absl::Status WaitNodes(ClusterClient& client, int nodes) {
 absl::Status Launch(const LaunchOptions& options) {
   const absl::Time start = absl::Now();
   std::error_code error;
-  const fs::path dir =
-      fs::absolute(options.common.dir.empty() ? DefaultClusterDir() : fs::path(options.common.dir), error);
+  const fs::path dir = fs::absolute(OwnDir(options.common.dir), error);
   MANTA_RETURN_IF_ERROR(MakeDir(dir));
   if (const pid_t pid = RunningDaemon(dir / "controller.pid", "manta-controller"); pid != 0) {
     return absl::AlreadyExistsError(
@@ -160,8 +167,7 @@ absl::StatusOr<bool> HasJoined(ClusterClient& client, const std::string& name) {
 
 absl::Status Join(const JoinOptions& options) {
   std::error_code error;
-  const fs::path dir =
-      fs::absolute(options.common.dir.empty() ? DefaultClusterDir() : fs::path(options.common.dir), error);
+  const fs::path dir = fs::absolute(OwnDir(options.common.dir), error);
   const fs::path token_file = options.token_file.empty() ? AgentsTokenFile(dir) : fs::absolute(options.token_file, error);
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(token_file));
   const std::string name = options.node.name.empty() ? HostName() : options.node.name;
