@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Brings what Manta needs to build and run: Debian packages by apt, LibTorch by pip into .deps/.
+# Brings what Manta needs to build and run: Debian packages by apt, LibTorch and grpcio by pip into .deps/.
 # Safe to run again: what is there is skipped. On a system other than Debian 12 it lists what is missing, and takes
 # MANTA_PACKAGES=mine as word that the like of it is installed.
 set -euo pipefail
@@ -72,5 +72,19 @@ if [ ! -e "$stamp" ]; then
   unzip -q -o "$wheels"/torch-*.whl "${libs[@]}" 'torch/include/*' -x 'torch/include/google/*' -d .deps
   for w in "$wheels"/nvidia_*.whl; do unzip -q -o "$w" 'nvidia/*/lib/*.so*' -d .deps; done
   touch "$stamp"
+fi
+
+# gRPC and Protocol Buffers for Python: actors and clients in Python need them (docs/actors.md), nothing else of Manta
+# does. So a machine that cannot have them goes on without; what needs them says so.
+stamp=.deps/.python-grpcio-1.85.3-protobuf-7.36.2
+if [ ! -e "$stamp" ]; then
+  say "fetching grpcio for Python (7 MB)"
+  mkdir -p .deps; rm -rf .deps/python .deps/.python-*
+  if python3 -m pip install -q --disable-pip-version-check --root-user-action=ignore --only-binary=:all: \
+       --target .deps/python grpcio==1.85.3 protobuf==7.36.2; then
+    touch "$stamp"
+  else
+    say "no grpcio for this Python: actors in Python will not run, and their tests are skipped"
+  fi
 fi
 say "ready"
