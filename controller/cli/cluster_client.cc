@@ -1,8 +1,7 @@
 #include "controller/cli/cluster_client.h"
 
-#include <cstdlib>
-
 #include "absl/strings/match.h"
+#include "common/actor/cluster.h"
 #include "common/base/status.h"
 #include "common/rpc/token.h"
 #include "controller/cli/channels.h"
@@ -13,33 +12,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool IsClusterDir(const fs::path& dir) {
-  std::error_code error;
-  return fs::exists(dir / "controller.address", error);
-}
-
 }  // namespace
 
 fs::path DefaultClusterDir() {
-  const char* home = std::getenv("HOME");
-  return fs::path(home != nullptr && home[0] != '\0' ? home : ".") / ".manta" / "default";
+  return actor::DefaultClusterFolder();
 }
 
 absl::StatusOr<fs::path> FindClusterDir(const std::string& given) {
-  const char* variable = std::getenv("MANTA_DIR");
-  const std::string named = !given.empty() ? given : variable != nullptr ? variable : "";
-  if (!named.empty()) {
-    for (const fs::path& dir : {fs::path(named), fs::path(named) / "latest"}) {
-      if (IsClusterDir(dir)) return dir;
-    }
-    return absl::NotFoundError(absl::StrCat(named, given.empty() ? " (MANTA_DIR)" : "",
-                                            ": no cluster or run has started there (no controller.address)"));
-  }
-  for (const fs::path& dir : {fs::path("logs/latest"), DefaultClusterDir()}) {
-    if (IsClusterDir(dir)) return dir;
-  }
-  return absl::NotFoundError(absl::StrCat("no cluster: neither logs/latest nor ", DefaultClusterDir().string(),
-                                          " is one; give --dir, set MANTA_DIR, or start one with `manta launch`"));
+  return actor::FindClusterFolder(given);
 }
 
 absl::StatusOr<ClusterClient> ClusterClient::Open(const std::string& given_dir) {
