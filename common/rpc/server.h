@@ -36,7 +36,8 @@ class Gate;
 
 inline constexpr int kMaxReceiveBytes = 1 << 30;
 inline constexpr int kMaxMetadataBytes = 64 << 10;
-inline constexpr int kMaxCallsPerConnection = 4096;  // at a time; a caller's further ones wait on its side
+// At a time. Further calls wait on the caller's side, control calls too: so it is far above what lanes take.
+inline constexpr int kMaxCallsPerConnection = 1 << 16;
 
 struct ServerOptions {
   std::string listen = "127.0.0.1:0";
