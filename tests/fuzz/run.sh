@@ -6,7 +6,7 @@ build=${1:?usage: run.sh BUILD_FOLDER SECONDS}
 seconds=${2:?usage: run.sh BUILD_FOLDER SECONDS}
 mkdir -p "$build/fuzz"
 failed=0
-for name in yaml safetensors tokenizer template math jsonl model_config; do
+for name in yaml safetensors tokenizer template math jsonl model_config calls; do
   seeds=("tests/fuzz/corpus/$name")
   case $name in
     yaml) seeds+=(configs/*.yaml) ;;
