@@ -13,21 +13,6 @@ namespace {
 
 constexpr absl::Duration kProbe = absl::Seconds(1);
 
-// An answer of the head's own, which no further attempt will change.
-bool IsRejection(const absl::Status& status) {
-  switch (status.code()) {
-    case absl::StatusCode::kInvalidArgument:
-    case absl::StatusCode::kAlreadyExists:
-    case absl::StatusCode::kPermissionDenied:
-    case absl::StatusCode::kUnauthenticated:
-    case absl::StatusCode::kUnimplemented:
-    case absl::StatusCode::kFailedPrecondition:
-      return true;
-    default:
-      return false;
-  }
-}
-
 }  // namespace
 
 class GrpcUplink::Attempt : public std::enable_shared_from_this<Attempt> {

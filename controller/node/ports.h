@@ -69,6 +69,20 @@ enum class UplinkLoss {
   kSilent,    // anything else: the network may be cut, with the head alive behind it
   kRejected,  // whoever listens there has answered that it does not want this node
 };
+// Whether what a stream ended with is an answer of the head's own, which no further attempt will change.
+inline bool IsRejection(const absl::Status& status) {
+  switch (status.code()) {
+    case absl::StatusCode::kInvalidArgument:
+    case absl::StatusCode::kAlreadyExists:
+    case absl::StatusCode::kPermissionDenied:
+    case absl::StatusCode::kUnauthenticated:
+    case absl::StatusCode::kUnimplemented:
+    case absl::StatusCode::kFailedPrecondition:
+      return true;
+    default:
+      return false;
+  }
+}
 
 // What else an agent does on its machine. The defaults are a machine that has nothing and refuses nothing.
 class HostPort {

@@ -190,11 +190,11 @@ void FakeAgent::OnStart(const v1::StartActor& start) {
   v1::ActorReport report;
   report.mutable_started()->set_pid(worker.pid);
   Report(key, std::move(report));
-  const uint64_t fate = random_.NextBelow(40);
+  const uint64_t fate = NextFate();
   const absl::Duration loading = absl::Milliseconds(20 + random_.NextBelow(1500));
   if (fate == 0) {
     HostAfter(loading, [this, key] { End(key, 3, 0, false); });
-  } else if (fate > 1) {  // 1: never ready
+  } else if (fate > 1) {
     HostAfter(loading, [this, key] {
       Worker& ready = workers_[key];
       if (!ready.lives) return;

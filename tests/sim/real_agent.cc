@@ -6,10 +6,6 @@
 namespace manta::sim {
 namespace {
 
-bool IsRejection(const absl::Status& status) {
-  return status.code() == absl::StatusCode::kInvalidArgument || status.code() == absl::StatusCode::kAlreadyExists;
-}
-
 v1::ActorReport Of(const std::pair<std::string, uint64_t>& key, int64_t pid) {
   v1::ActorReport report;
   report.set_actor_id(key.first);
@@ -48,7 +44,8 @@ void RealAgent::PumpOn() {
   HostAfter(absl::Milliseconds(100), [this] { PumpOn(); });
 }
 
-// A closure of the agent's own loop. One that comes while the agent is stopped is handled once its clock is right again.
+// A closure of the agent's own loop. One that comes while the agent is stopped is handled once its clock is right
+// again.
 void RealAgent::ToAgent(std::function<void(node::AgentCore&)> what) {
   WhenAwake([this, agent = agents_, what = std::move(what)] {
     agent_loop_->Post([this, agent, what] {
@@ -137,11 +134,11 @@ void RealAgent::Begin(node::ShimId id, const v1::StartActor& start) {
   v1::ActorReport started = Of(key, worker.pid);
   started.mutable_started()->set_pid(worker.pid);
   Tell(id, std::move(started));
-  const uint64_t fate = random_.NextBelow(40);
+  const uint64_t fate = NextFate();
   const absl::Duration loading = absl::Milliseconds(20 + random_.NextBelow(1500));
   if (fate == 0) {
     HostAfter(loading, [this, id, key] { End(id, key, 3, 0, false); });
-  } else if (fate > 1) {  // 1: never ready
+  } else if (fate > 1) {
     HostAfter(loading, [this, id, key] {
       const auto found = shims_.find(id);
       if (found == shims_.end() || found->second.workers.count(key) == 0) return;
@@ -279,9 +276,9 @@ void RealAgent::Open() {
       };
       stream->agent_lost = [this, alive = alive_, agent = agents_, attempt](const absl::Status& why) {
         if (!*alive || agents_ != agent) return;
-        const node::UplinkLoss loss = IsRejection(why) ? node::UplinkLoss::kRejected
-                                      : link_->cut     ? node::UplinkLoss::kSilent
-                                                       : node::UplinkLoss::kHeadGone;
+        const node::UplinkLoss loss = node::IsRejection(why) ? node::UplinkLoss::kRejected
+                                      : link_->cut           ? node::UplinkLoss::kSilent
+                                                             : node::UplinkLoss::kHeadGone;
         UplinkDown(attempt, loss, why);
       };
       break;

@@ -38,7 +38,8 @@ class SimHost {
   void Freeze(absl::Duration time);     // SIGSTOP ... SIGCONT
   void Reboot(absl::Duration down);     // the whole host
   void CutCable(absl::Duration time);
-  virtual void CrashOne() = 0;  // one of its workers
+  virtual void CrashOne() = 0;   // one of its workers
+  void Calm() { calm_ = true; }  // workers that start from here on neither crash nor hang
 
  protected:
   virtual void OnBoot() = 0;        // nothing of before is left
@@ -47,6 +48,12 @@ class SimHost {
   virtual void OnAgentKilled() = 0;
   virtual void OnThaw() {}
   virtual void OnStreamStuck() = 0;  // its own keepalive gives the stream up
+
+  // How a worker that starts now will do: 0: it crashes before it is ready, 1: it is never ready, else it lives.
+  uint64_t NextFate() {
+    const uint64_t fate = random_.NextBelow(40);
+    return calm_ ? 40 : fate;
+  }
 
   // Runs when the agent's process can: at once, when it is thawed, or never if it is gone by then.
   void WhenAwake(std::function<void()> what);
@@ -64,6 +71,7 @@ class SimHost {
   uint64_t boots_ = 0, agents_ = 0;             // generations of the host and of the agent's process
   bool host_up_ = false, agent_up_ = false, frozen_ = false;
   bool ended_ = false;  // the agent has ended by itself, for good
+  bool calm_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
  private:

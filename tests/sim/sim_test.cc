@@ -25,14 +25,19 @@ uint64_t Env(const char* name, uint64_t otherwise) {
 uint64_t g_seed = 0;
 bool g_trace = false;
 int g_real = -1;
+uint64_t g_executed = 0;  // calls
 
 // Broken things of one seed, printed with its last events.
 size_t RunSeed(uint64_t seed, const std::string& fault, bool trace, bool print, uint64_t* events) {
   // A quarter of the seeds has hosts whose agents are the real ones' logic beside the fake ones.
   const int real = g_real >= 0 ? g_real : seed % 8 < 2 ? 6 : 0;
-  World world({.seed = seed, .real_agents = real, .fault = fault, .trace = trace});
+  // In half of them its processes are called as well.
+  const bool calls = seed % 2 == 0;
+  World world(
+      {.seed = seed, .real_agents = real, .calls = calls, .wild = seed % 8 == 4, .fault = fault, .trace = trace});
   const auto broken = world.Run();
   if (events != nullptr) *events += world.events();
+  g_executed += world.executed();
   if (!broken.empty() && print) {
     for (const std::string& line : world.log()) std::printf("  %s\n", line.c_str());
     for (const std::string& what : broken) std::printf("BROKEN in seed %lu: %s\n", seed, what.c_str());
@@ -54,8 +59,8 @@ TEST(Sim, NothingBreaksUnderFaults) {
     if (++failures == 3) break;
   }
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-  std::printf("seeds %lu to %lu: %.1f s, %.1f seeds/s, %lu events\n", first, first + count - 1, s,
-              static_cast<double>(count) / s, events);
+  std::printf("seeds %lu to %lu: %.1f s, %.1f seeds/s, %lu events, %lu calls executed\n", first, first + count - 1, s,
+              static_cast<double>(count) / s, events, g_executed);
 }
 
 class BrokenBuild : public ::testing::TestWithParam<const char*> {};

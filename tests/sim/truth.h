@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -41,14 +42,21 @@ class Truth {
       }
     }
     live_[{process.actor_id, process.epoch}] = process;
+    if (on_started) on_started(process);
   }
-  void Ended(const std::string& actor_id, uint64_t epoch) { live_.erase({actor_id, epoch}); }
+  void Ended(const std::string& actor_id, uint64_t epoch) {
+    if (live_.erase({actor_id, epoch}) > 0 && on_ended) on_ended(actor_id, epoch);
+  }
   bool Lives(const std::string& actor_id, uint64_t epoch) const { return live_.count({actor_id, epoch}) > 0; }
   const std::map<std::pair<std::string, uint64_t>, Process>& live() const { return live_; }
   void Broken(std::string what) {
     if (broken_.size() < 20) broken_.push_back(std::move(what));
   }
   const std::vector<std::string>& broken() const { return broken_; }
+
+  // What else happens in the processes (calls.h).
+  std::function<void(const Process&)> on_started;
+  std::function<void(const std::string& actor_id, uint64_t epoch)> on_ended;
 
  private:
   std::map<std::pair<std::string, uint64_t>, Process> live_;

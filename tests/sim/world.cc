@@ -46,9 +46,33 @@ World::World(WorldOptions options) : options_(std::move(options)), random_(optio
       agents_.push_back(std::make_unique<FakeAgent>(*loop_, random_, truth_, hello, dial));
     }
   }
+  if (options_.calls) MakeCalls();
+}
+
+void World::MakeCalls() {
+  Calls::Options calls{.seed = options_.seed, .wild = options_.wild};
+  calls.fencing = options_.fault != "no_fencing";
+  calls.link_of = [this](const std::string& node) -> std::shared_ptr<Link> {
+    for (const auto& agent : agents_) {
+      if (agent->name() == node) return agent->link();
+    }
+    return nullptr;
+  };
+  calls.ask_head = [this](v1::ListReply* reply) {
+    if (core_ == nullptr) return false;
+    v1::ListRequest request;
+    request.set_actors(true);
+    core_->List(request, reply);
+    return true;
+  };
+  calls_ = std::make_unique<Calls>(*loop_, truth_, std::move(calls));
+  truth_.on_started = [this](const Process& process) { calls_->Started(process); };
+  truth_.on_ended = [this](const std::string& actor_id, uint64_t epoch) { calls_->Ended(actor_id, epoch); };
 }
 
 World::~World() {
+  truth_.on_started = nullptr;
+  truth_.on_ended = nullptr;
   core_.reset();
   agents_.clear();
 }
@@ -364,6 +388,7 @@ std::vector<std::string> World::Run() {
     loop_->RunAfter(absl::Milliseconds(Below(500)), [&agent] { agent->Boot(); });
   }
   Schedule();
+  if (calls_ != nullptr) calls_->Begin();
   // In slices, so that what the loop does by itself is looked at as well.
   for (absl::Duration done; done < options_.duration && truth_.broken().empty(); done += absl::Milliseconds(500)) {
     loop_->RunFor(absl::Milliseconds(500));
@@ -376,6 +401,8 @@ std::vector<std::string> World::Run() {
 void World::Quiesce() {
   calm_ = true;
   Log("calm from here");
+  if (calls_ != nullptr) calls_->Calm();
+  for (const auto& agent : agents_) agent->Calm();
   commit_slowness_ = absl::ZeroDuration();
   if (journal_ != nullptr) journal_->set_health(absl::OkStatus());
   loop_->RunFor(absl::Seconds(45));  // cables heal, hosts boot, the head comes back
@@ -388,6 +415,7 @@ void World::Quiesce() {
   loop_->RunFor(absl::Seconds(150));
   Verify();
   CheckRest();
+  if (calls_ != nullptr) calls_->CheckRest();
   for (auto& [name, ask] : asks_) {
     if (ask.state == Ask::State::kThere || ask.state == Ask::State::kAsked) Remove(ask);
   }
@@ -421,9 +449,7 @@ void World::CheckRest() {
   }
   std::set<std::pair<std::string, uint64_t>> known;
   for (const auto& group : reply.groups()) {
-    // Workers fail to start in peace as well: a group that is started again may be between two attempts.
-    const bool tries = group.restarts() > 0 && (group.state() == "BACKOFF" || group.state() == "STARTING");
-    if (!tries && group.state() != "READY" && group.state() != "FAILED" && group.state() != "QUEUED") {
+    if (group.state() != "READY" && group.state() != "FAILED" && group.state() != "QUEUED") {
       truth_.Broken(absl::StrCat("group ", group.role(), " is ", group.state(), " in peace: ",
                                  group.history().empty() ? "" : group.history(group.history_size() - 1)));
     }

@@ -15,6 +15,7 @@
 #include "common/base/random.h"
 #include "controller/core/core.h"
 #include "controller/core/memory_journal.h"
+#include "tests/sim/calls.h"
 #include "tests/sim/sim_host.h"
 #include "tests/sim/truth.h"
 
@@ -27,6 +28,8 @@ struct WorldOptions {
   int nodes = 20;
   absl::Duration duration = absl::Seconds(200);
   int real_agents = 0;  // of the nodes: how many run controller/node's own logic
+  bool calls = false;   // processes are called, too (calls.h)
+  bool wild = false;    // ... over a network that repeats and reorders
   std::string fault;    // of CoreOptions
   bool trace = false;
 };
@@ -40,6 +43,7 @@ class World {
   // What was broken, in words; empty if nothing.
   std::vector<std::string> Run();
   uint64_t events() const { return events_; }
+  uint64_t executed() const { return calls_ == nullptr ? 0 : calls_->executed(); }
   const std::deque<std::string>& log() const { return log_; }
 
  private:
@@ -55,6 +59,7 @@ class World {
     int generation = 0;
   };
 
+  void MakeCalls();
   void Log(const std::string& line);
   void StartHead();
   void CrashHead(absl::Duration down);
@@ -84,6 +89,7 @@ class World {
   uint64_t incarnation_ = 0;
   absl::Duration commit_slowness_;
   std::vector<std::unique_ptr<SimHost>> agents_;
+  std::unique_ptr<Calls> calls_;  // null: none
   std::map<std::string, Ask> asks_;
   int names_ = 0;
   bool calm_ = false;  // nothing goes wrong any more
