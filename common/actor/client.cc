@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "absl/strings/str_cat.h"
+#include "common/actor/cluster_resolver.h"
 #include "common/actor/group_handle.h"
 #include "common/base/status.h"
 #include "common/call/core/outcome.h"
@@ -46,9 +47,15 @@ std::string Serialize(const google::protobuf::MessageLite& request) {
 
 class HandleState : public std::enable_shared_from_this<HandleState> {
  public:
+  // By name where `address` is empty.
   HandleState(call::CallClient* calls, std::shared_ptr<Resolver> resolver, std::string name, int rank,
               ActorAddress address)
-      : calls(calls), resolver(std::move(resolver)), name(std::move(name)), rank(rank), address_(std::move(address)) {}
+      : calls(calls),
+        resolver(std::move(resolver)),
+        name(std::move(name)),
+        rank(rank),
+        by_name_(this->resolver != nullptr && address.address.empty()),
+        address_(std::move(address)) {}
 
   std::shared_ptr<call::Peer> OpenPeer() {
     std::lock_guard lock(mu_);
@@ -57,17 +64,21 @@ class HandleState : public std::enable_shared_from_this<HandleState> {
   // A peer whose session is open.
   void WithPeer(absl::Duration timeout, absl::AnyInvocable<void(absl::StatusOr<std::shared_ptr<call::Peer>>)> then) {
     std::shared_ptr<call::Peer> peer;
-    bool resolve = false;
+    ActorAddress lost;
     {
       std::lock_guard lock(mu_);
-      if (peer_ != nullptr && peer_->session().failure().ok()) peer = peer_;
-      resolve = peer == nullptr && resolver != nullptr;
+      if (peer_ != nullptr && peer_->session().failure().ok()) {
+        peer = peer_;
+      } else if (std::exchange(peer_, nullptr) != nullptr) {
+        lost = address_;
+      }
     }
     if (peer != nullptr) {
       Open(peer, timeout, std::move(then));
-    } else if (!resolve) {
+    } else if (!by_name_) {
       Connect(address_, timeout, std::move(then));
     } else {
+      if (!lost.actor_id.empty()) resolver->Lost(name, lost);
       auto self = shared_from_this();
       resolver->Resolve(name, timeout, [self, timeout, then = std::move(then)](auto ranks) mutable {
         if (!ranks.ok()) return then(call::NotStarted(ranks.status()));
@@ -85,7 +96,7 @@ class HandleState : public std::enable_shared_from_this<HandleState> {
   }
 
   call::CallClient* const calls;
-  const std::shared_ptr<Resolver> resolver;  // null for one that was named by its address
+  const std::shared_ptr<Resolver> resolver;  // may be null
   const std::string name;
   const int rank;
 
@@ -112,6 +123,7 @@ class HandleState : public std::enable_shared_from_this<HandleState> {
     });
   }
 
+  const bool by_name_;
   std::mutex mu_;
   ActorAddress address_;
   std::shared_ptr<call::Peer> peer_;
@@ -206,6 +218,18 @@ class AsyncCall final : public call::CallSink, public CallCanceller, public std:
   uint64_t seq_ = 0;
 };
 
+absl::Status ExplainBlocking(internal::HandleState& handle, const absl::Status& status) {
+  if (handle.resolver == nullptr || status.code() != absl::StatusCode::kUnavailable) return status;
+  absl::Status explained;
+  handle.calls->RunUntil([&](std::function<void()> notify) {
+    handle.resolver->Explain(handle.address(), status, kExplainWithin, [&explained, notify](absl::Status result) {
+      explained = std::move(result);
+      notify();
+    });
+  });
+  return explained;
+}
+
 class BlockingStream final : public ByteStream {
  public:
   BlockingStream(std::shared_ptr<internal::HandleState> handle, std::string method, std::string argument,
@@ -259,10 +283,8 @@ class BlockingStream final : public ByteStream {
           }
           return std::optional<std::string>(std::move(item));
         }
-        if (sink_->ended) {
-          if (!sink_->status.ok()) return sink_->status;
-          return std::optional<std::string>();
-        }
+        if (sink_->ended && sink_->status.ok()) return std::optional<std::string>();
+        if (sink_->ended) break;
       }
       handle_->calls->RunUntil([&](std::function<void()> notify) {
         std::lock_guard lock(sink_->mu);
@@ -270,6 +292,7 @@ class BlockingStream final : public ByteStream {
         sink_->notify = std::move(notify);
       });
     }
+    return ExplainBlocking(*handle_, sink_->status);  // it has ended: nothing changes it any more
   }
 
  private:
@@ -320,21 +343,8 @@ absl::StatusOr<std::string> ActorHandle::CallBytes(std::string_view method, std:
     const auto number = peer->session().FindMethod(method);
     const bool again = !reply.ok() && number.ok() && MayRetry(reply.status()) && absl::Now() < until &&
                        (peer->session().idempotent(*number) && options.max_retries > 0);
-    if (reply.ok() ||
-        (!again && (state_->resolver == nullptr || reply.status().code() != absl::StatusCode::kUnavailable))) {
-      return reply;
-    }
-    if (!again) {
-      absl::Status explained;
-      state_->calls->RunUntil([&](std::function<void()> notify) {
-        state_->resolver->Explain(state_->address(), reply.status(), kExplainWithin,
-                                  [&explained, notify](absl::Status status) {
-                                    explained = std::move(status);
-                                    notify();
-                                  });
-      });
-      return explained;
-    }
+    if (reply.ok()) return reply;
+    if (!again) return ExplainBlocking(*state_, reply.status());
   }
   absl::StatusOr<std::string> result = absl::UnknownError("");
   state_->calls->RunUntil([&](std::function<void()> notify) {
@@ -356,10 +366,17 @@ absl::StatusOr<std::unique_ptr<Client>> Client::Create(Options options) {
   std::unique_ptr<Client> client(new Client(std::move(options)));
   MANTA_ASSIGN_OR_RETURN(
       client->calls_, call::CallClient::Create({.token = client->options_.token, .caller = client->options_.caller}));
+  if (client->options_.resolver == nullptr && client->options_.head) {
+    client->cluster_ = std::make_shared<ClusterResolver>(
+        client->calls_.get(), ClusterResolver::Options{.head = client->options_.head, .token = client->options_.token});
+    client->options_.resolver = client->cluster_;
+  }
   return client;
 }
 
-Client::~Client() = default;
+Client::~Client() {
+  if (cluster_ != nullptr) cluster_->Shutdown();
+}
 
 ActorHandle Client::Actor(const std::string& name, int rank) {
   return ActorHandle(
@@ -368,7 +385,8 @@ ActorHandle Client::Actor(const std::string& name, int rank) {
 
 ActorHandle Client::ActorAt(ActorAddress address) {
   const std::string name = address.actor_id;
-  return ActorHandle(std::make_shared<internal::HandleState>(calls_.get(), nullptr, name, 0, std::move(address)));
+  return ActorHandle(
+      std::make_shared<internal::HandleState>(calls_.get(), options_.resolver, name, 0, std::move(address)));
 }
 
 absl::StatusOr<GroupHandle> Client::Group(const std::string& name, absl::Duration timeout) {

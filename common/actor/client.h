@@ -1,20 +1,22 @@
 // Calling actors: Client, and a handle for each actor.
 //
-//   auto client = actor::Client::Create({.token = token, .resolver = ...}).value();
-//   actor::ActorHandle counter = client->Actor("counter");             // by name, where there is a resolver
+//   auto client = actor::Client::Create({.token = token, .head = [] { return "127.0.0.1:4000"; }}).value();
+//   actor::ActorHandle counter = client->Actor("counter");             // by name, as the head knows it
 //   actor::ActorHandle other = client->ActorAt({"counter-0", 1, "127.0.0.1:4242"});
 //   absl::StatusOr<AddReply> reply = counter.CallBlocking<AddRequest, AddReply>("add", request, {.deadline = ...});
 //   MANTA_CO_ASSIGN_OR_RETURN(auto reply, co_await counter.Call<AddRequest, AddReply>(loop, "add", request, options));
 //
 // Errors say what is known of the call's effect (ErrorInfo.outcome). A call is sent once, unless its method is marked
 // idempotent: then what is lost with its actor is sent again, to wherever the resolver says that the actor is by then.
-// A handle that was made by name follows its actor through restarts.
+// A handle that was made by name follows its actor through restarts. The error of a call whose actor has died says how,
+// where the head knows it within 150 ms.
 //
 // Handles are values; everything is thread-safe. The client must outlive its handles' calls. Blocking calls must not be
 // made on a thread that runs completions (sinks, `done`).
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -35,7 +37,8 @@ class MessageLite;
 
 namespace manta::actor {
 
-class GroupHandle;  // group_handle.h
+class ClusterResolver;  // cluster_resolver.h
+class GroupHandle;      // group_handle.h
 
 struct ActorAddress {
   std::string actor_id;  // "counter-0"
@@ -50,6 +53,8 @@ class Resolver {
   // The ranks of the actor or group of that name, in order, once all are ready.
   virtual void Resolve(const std::string& name, absl::Duration timeout,
                        absl::AnyInvocable<void(absl::StatusOr<std::vector<ActorAddress>>)> then) = 0;
+  // That address was given for the name and does not answer: no news of it is no answer any more.
+  virtual void Lost(const std::string& /*name*/, const ActorAddress& /*actor*/) {}
   // Why that actor is gone, if it is known within `timeout`; else `status` as it is.
   virtual void Explain(const ActorAddress& actor, const absl::Status& status, absl::Duration timeout,
                        absl::AnyInvocable<void(absl::Status)> then) = 0;
@@ -153,8 +158,9 @@ class Client {
  public:
   struct Options {
     std::string token;
-    v1::CallerId caller = {};                 // an actor's own: Worker::client
-    std::shared_ptr<Resolver> resolver = {};  // for Actor and Group
+    v1::CallerId caller = {};                // an actor's own: Worker::client
+    std::function<std::string()> head = {};  // HOST:PORT, asked at each attempt; null: actors are known by address only
+    std::shared_ptr<Resolver> resolver = {};  // instead of the head
   };
   [[nodiscard]] static absl::StatusOr<std::unique_ptr<Client>> Create(Options options);
   ~Client();
@@ -172,6 +178,7 @@ class Client {
   explicit Client(Options options) : options_(std::move(options)) {}
   Options options_;
   std::unique_ptr<call::CallClient> calls_;
+  std::shared_ptr<ClusterResolver> cluster_;  // null where there is no head; handles hold it, too
 };
 
 }  // namespace manta::actor

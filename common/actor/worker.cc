@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "common/actor/actor_service.h"
+#include "common/actor/client.h"
 #include "common/actor/flags.h"
 #include "common/actor/shim_link.h"
 #include "common/actor/thread_stacks.h"
@@ -163,9 +164,8 @@ class Worker::Impl {
   }
 
   void WatchSignals() {
-    signals.emplace(loop, std::initializer_list<int>{SIGTERM, SIGINT}, [this](int number) {
-      BeginStop(number == SIGTERM ? "SIGTERM" : "SIGINT", kSignalGrace, 0);
-    });
+    signals.emplace(loop, std::initializer_list<int>{SIGTERM, SIGINT},
+                    [this](int number) { BeginStop(number == SIGTERM ? "SIGTERM" : "SIGINT", kSignalGrace, 0); });
   }
 
   void WatchParent() {
@@ -226,7 +226,7 @@ class Worker::Impl {
       std::fflush(stdout);
       WatchShim();
       if (!flags.announces) return;
-      internal::RunDetached(Announce(this), [this](absl::Status status) {
+      manta::internal::RunDetached(Announce(this), [this](absl::Status status) {
         if (status.ok() || stopping) return;
         spdlog::error("{}", std::string(status.message()));
         BeginStop("nobody wants this actor", kSignalGrace, ExitCode(status) == 69 ? 69 : 1);
@@ -244,7 +244,7 @@ class Worker::Impl {
   std::vector<grpc::Service*> services;
   std::unique_ptr<call::CallServer> calls;  // null where the worker has no methods of its own
   std::mutex client_mu;
-  std::unique_ptr<call::CallClient> client;
+  std::unique_ptr<Client> client;
   std::vector<std::unique_ptr<Lane>> lanes;
   std::function<void()> on_stop;
   std::function<void(int, const std::string&)> on_peer_lost;
@@ -263,10 +263,11 @@ class Worker::Impl {
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   if (argc == 2 && std::string_view(argv[1]) == "--help") {
-    std::printf("%s: a worker of a Manta run. The node agent starts it; by itself it runs as\n"
-                "  %s --standalone --token-file FILE [--actor-id ROLE-RANK] [--listen 127.0.0.1:0] [--parent-pid PID]\n"
-                "and says on its first line where it listens. `manta run` and `manta generate` do all that.\n",
-                program_invocation_short_name, program_invocation_short_name);
+    std::printf(
+        "%s: a worker of a Manta run. The node agent starts it; by itself it runs as\n"
+        "  %s --standalone --token-file FILE [--actor-id ROLE-RANK] [--listen 127.0.0.1:0] [--parent-pid PID]\n"
+        "and says on its first line where it listens. `manta run` and `manta generate` do all that.\n",
+        program_invocation_short_name, program_invocation_short_name);
     std::exit(0);
   }
   std::vector<std::string> args(argv + 1, argv + argc);
@@ -308,15 +309,20 @@ void Worker::SetCallLane(const std::string& name, LaneOptions options) {
 void Worker::AddMethod(const std::string& method, MethodOptions options, call::Handler handler) {
   impl_->Calls().AddMethod(method, std::move(options), std::move(handler));
 }
-absl::StatusOr<call::CallClient*> Worker::call_client() {
+absl::StatusOr<Client*> Worker::client() {
   std::lock_guard lock(impl_->client_mu);
   if (impl_->client == nullptr) {
-    call::CallClient::Options options{.token = impl_->token};
+    Client::Options options{.token = impl_->token};
     options.caller.set_actor_id(impl_->flags.actor_id);
     options.caller.set_epoch(impl_->flags.epoch);
-    MANTA_ASSIGN_OR_RETURN(impl_->client, call::CallClient::Create(std::move(options)));
+    if (!impl_->flags.controller.empty()) options.head = [head = impl_->flags.controller] { return head; };
+    MANTA_ASSIGN_OR_RETURN(impl_->client, Client::Create(std::move(options)));
   }
   return impl_->client.get();
+}
+absl::StatusOr<call::CallClient*> Worker::call_client() {
+  MANTA_ASSIGN_OR_RETURN(Client * client, this->client());
+  return &client->calls();
 }
 void Worker::OnStop(std::function<void()> callback) {
   impl_->on_stop = std::move(callback);

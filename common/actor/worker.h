@@ -74,6 +74,8 @@
 
 namespace manta::actor {
 
+class Client;  // client.h
+
 using call::CallContext;
 using call::LaneOptions;
 using call::MethodOptions;
@@ -126,6 +128,8 @@ class Worker {
   [[nodiscard]] absl::StatusOr<std::shared_ptr<grpc::Channel>> OpenChannel(const std::string& address) const;
   // For this actor's own calls to others: they carry its name and epoch, by which they are fenced. Made at first use.
   [[nodiscard]] absl::StatusOr<call::CallClient*> call_client();
+  // The same with handles (client.h): by name, where an agent has started this worker, else by address only.
+  [[nodiscard]] absl::StatusOr<Client*> client();
   EventLoop& loop();
   // Ends the worker as Stop does; for faults after which it is of no use, with an exit code other than 0.
   void Shutdown(const std::string& reason, int exit_code);

@@ -95,6 +95,21 @@ absl::StatusOr<std::shared_ptr<Peer>> CallClient::Connect(const std::string& add
   return std::shared_ptr<Peer>(peer);
 }
 
+void CallClient::FailActor(const std::string& actor_id, uint64_t epoch, const absl::Status& why) {
+  std::vector<std::shared_ptr<OwnedPeer>> gone;
+  {
+    std::lock_guard lock(impl_->mu);
+    for (const auto& [name, peer] : impl_->peers) {
+      if (std::get<1>(name) == actor_id && std::get<2>(name) == epoch) gone.push_back(peer);
+    }
+  }
+  for (const auto& peer : gone) peer->Fail(why);
+}
+
+grpc::CompletionQueue* CallClient::queue() {
+  return impl_->shared.poller.queue();
+}
+
 void CallClient::RunUntil(const std::function<void(std::function<void()> notify)>& start) {
   ClientPoller::Waiter waiter;
   start([&waiter] { waiter.Notify(); });

@@ -23,6 +23,10 @@
 #include "absl/time/time.h"
 #include "common/call/core/client_session.h"
 
+namespace grpc {
+class CompletionQueue;
+}
+
 namespace manta::call {
 
 struct CallOptions {
@@ -67,6 +71,11 @@ class CallClient {
   // connection is made meanwhile: WaitOpen.
   [[nodiscard]] absl::StatusOr<std::shared_ptr<Peer>> Connect(const std::string& address, const std::string& actor_id,
                                                               uint64_t epoch);
+  // That actor's process of that epoch is known to be gone: what its peers have under way ends with `why`.
+  void FailActor(const std::string& actor_id, uint64_t epoch, const absl::Status& why);
+  // For streams of other services beside the calls, and alarms: their tags are Tag's (tag.h), run by whichever thread
+  // polls. What was begun on it must be cancelled before this is destroyed.
+  grpc::CompletionQueue* queue();
   // Polls until `notify`, which is handed to `start`, is called.
   void RunUntil(const std::function<void(std::function<void()> notify)>& start);
 

@@ -154,7 +154,9 @@ class Core {
   void AddLocalJob(const std::string& job, const std::string& run_dir);
 
   // ---- What is heard and read
-  // What is now (where the name is known), then every change.
+  // What is now (where the name is known), then every change. A name is a group's own, else its role's ("ROLE" of
+  // kOnlyJob, or "JOB/ROLE"), else an actor's. `failed` is ABORTED where nothing brings the group back, NOT_FOUND where
+  // it is gone; else it is being started again.
   Subscription Watch(const v1::ResolveRequest& what, std::function<void(const v1::ResolveReply&)> callback);
   Subscription OnGroupEvent(std::function<void(const GroupEvent&)> callback);
   void List(const v1::ListRequest& request, v1::ListReply* reply) const;

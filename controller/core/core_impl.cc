@@ -94,52 +94,73 @@ void Core::Impl::Deliver() {
   if (dirty.empty() || watchers_.empty()) return;
   const auto watchers = watchers_;
   for (const auto& [id, watcher] : watchers) {
-    const auto actor = ParseActorId(watcher.what.actor_id());
-    const auto named = names_.find(watcher.what.name());
-    const GroupKey* key = nullptr;
-    if (named != names_.end()) key = &named->second;
-    if (actor.has_value()) key = &actor->first;
-    // A name that is gone is of a group that is: its watchers are told by FinishRemoval's name being unknown.
-    if (key != nullptr && dirty.count(*key) == 0) continue;
-    if (watchers_.count(id) == 0) continue;
-    const auto reply = Resolve(watcher.what);
-    if (reply.has_value()) (*watcher.callback)(*reply);
+    // The group of a name may be another than last time: that one's changes count, and the name's being gone.
+    const std::optional<ResolveKey> key = KeyOf(watcher.what);
+    if (key.has_value() && dirty.count(key->group) == 0) continue;
+    Tell(id);
     if (*self == nullptr) return;
   }
 }
 
-std::optional<v1::ResolveReply> Core::Impl::Resolve(const v1::ResolveRequest& what) const {
-  v1::ResolveReply reply;
+// A name is a group's own, else its role's, else an actor's.
+std::optional<Core::Impl::ResolveKey> Core::Impl::KeyOf(const v1::ResolveRequest& what) const {
+  const std::string& name = what.name();
   if (!what.actor_id().empty()) {
     const auto actor = ParseActorId(what.actor_id());
-    const auto found = actor.has_value() ? groups_.find(actor->first) : groups_.end();
-    if (found == groups_.end() || actor->second >= static_cast<int>(found->second->ranks.size())) {
-      *reply.mutable_failed() = ToProto(absl::NotFoundError(absl::StrCat("there is no actor ", what.actor_id())));
-      return reply;
-    }
-    const Group& group = *found->second;
-    *reply.add_ranks() = InfoOf(group, actor->second);
-    if (!group.failure.ok()) *reply.mutable_failed() = ToProto(group.failure);
+    if (!actor.has_value()) return std::nullopt;
+    return ResolveKey{actor->first, actor->second};
+  }
+  if (const auto named = names_.find(name); named != names_.end()) return ResolveKey{named->second, -1};
+  const size_t slash = name.find('/');
+  const GroupKey role =
+      slash == std::string::npos ? GroupKey{kOnlyJob, name} : GroupKey{name.substr(0, slash), name.substr(slash + 1)};
+  if (groups_.count(role) > 0) return ResolveKey{role, -1};
+  const auto actor = ParseActorId(name);
+  if (actor.has_value() && groups_.count(actor->first) > 0) return ResolveKey{actor->first, actor->second};
+  return std::nullopt;
+}
+
+std::optional<v1::ResolveReply> Core::Impl::Resolve(const v1::ResolveRequest& what) const {
+  const std::optional<ResolveKey> key = KeyOf(what);
+  const auto found = key.has_value() ? groups_.find(key->group) : groups_.end();
+  v1::ResolveReply reply;
+  if (found == groups_.end() || key->rank >= static_cast<int>(found->second->ranks.size())) {
+    if (what.actor_id().empty()) return std::nullopt;
+    *reply.mutable_failed() = ToProto(absl::NotFoundError(absl::StrCat("there is no actor ", what.actor_id())));
     return reply;
   }
-  const auto named = names_.find(what.name());
-  if (named == names_.end()) return std::nullopt;
-  const Group& group = *groups_.at(named->second);
-  for (int rank = 0; rank < static_cast<int>(group.ranks.size()); ++rank) *reply.add_ranks() = InfoOf(group, rank);
+  const Group& group = *found->second;
+  for (int rank = 0; rank < static_cast<int>(group.ranks.size()); ++rank) {
+    if (key->rank < 0 || key->rank == rank) *reply.add_ranks() = InfoOf(group, rank);
+  }
   if (!group.failure.ok()) *reply.mutable_failed() = ToProto(group.failure);
+  if (group.state == GroupState::kFailed || group.state == GroupState::kRemoving) {
+    if (group.failure.ok()) reply.mutable_failed()->set_message(GroupName(group.key) + " is being stopped");
+    reply.mutable_failed()->set_code(static_cast<int>(absl::StatusCode::kAborted));
+  }
   return reply;
+}
+
+void Core::Impl::Tell(uint64_t watcher) {
+  const auto found = watchers_.find(watcher);
+  if (found == watchers_.end()) return;
+  std::optional<v1::ResolveReply> reply = Resolve(found->second.what);
+  const bool gone = !reply.has_value() && found->second.told;
+  if (gone) {
+    reply.emplace();
+    *reply->mutable_failed() = ToProto(absl::NotFoundError(absl::StrCat(found->second.what.name(), " is gone")));
+  }
+  if (!reply.has_value()) return;
+  found->second.told = !gone;
+  const auto keep = found->second.callback;  // it may end its own subscription
+  (*keep)(*reply);
 }
 
 Subscription Core::Impl::Watch(const v1::ResolveRequest& what, std::function<void(const v1::ResolveReply&)> callback) {
   const uint64_t id = next_listener_++;
   watchers_[id] = {what, std::make_shared<std::function<void(const v1::ResolveReply&)>>(std::move(callback))};
   loop_.Post([self = self_, id] {
-    if (*self == nullptr) return;
-    const auto found = (*self)->watchers_.find(id);
-    if (found == (*self)->watchers_.end()) return;
-    const auto keep = found->second.callback;
-    const auto reply = (*self)->Resolve(found->second.what);
-    if (reply.has_value()) (*keep)(*reply);
+    if (*self != nullptr) (*self)->Tell(id);
   });
   return Subscription([self = self_, id] {
     if (*self != nullptr) (*self)->watchers_.erase(id);

@@ -98,6 +98,7 @@ class Core::Impl {
   void RankFailed(Group& group, int rank, const absl::Status& status);
   // The group cannot become ready, or does not work any more, and nothing brings it back.
   void GiveUp(Group& group, const absl::Status& status);
+  void ForgetFailedGroups();
   void BeginRestart(Group& group, const absl::Status& why, bool planned);
   void EnterBackoff(Group& group);
   void Restart(Group& group);
@@ -176,7 +177,13 @@ class Core::Impl {
   void Emit(const Group& group, GroupEvent::Kind kind, const absl::Status& status);
   Subscription Watch(const v1::ResolveRequest& what, std::function<void(const v1::ResolveReply&)> callback);
   Subscription OnGroupEvent(std::function<void(const GroupEvent&)> callback);
+  struct ResolveKey {
+    GroupKey group;
+    int rank = -1;  // all of them
+  };
+  std::optional<ResolveKey> KeyOf(const v1::ResolveRequest& what) const;
   std::optional<v1::ResolveReply> Resolve(const v1::ResolveRequest& what) const;
+  void Tell(uint64_t watcher);
   // Commands and answers leave through the outbox. An error promises nothing, so it does not wait: requests are refused
   // at once while the disk is full.
   void Command(NodeId node, v1::NodeCommand command);
@@ -247,6 +254,7 @@ class Core::Impl {
   struct Watcher {
     v1::ResolveRequest what;
     std::shared_ptr<std::function<void(const v1::ResolveReply&)>> callback;
+    bool told = false;  // of something that is there
   };
   std::map<uint64_t, Watcher> watchers_;
   struct LogReader {

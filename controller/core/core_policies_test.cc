@@ -230,12 +230,62 @@ TEST_F(CorePolicies, NamesAreResolvedAndFollowed) {
   node->Exit("retrieval-0", group.epoch(), -1, 9);
   Run(0.1);
   EXPECT_TRUE(replies.back().has_failed());
+  EXPECT_EQ(replies.back().failed().code(), static_cast<int>(absl::StatusCode::kUnavailable)) << "it comes back";
+  EXPECT_NE(std::string(replies.back().ranks(0).died().message()).find("signal 9"), std::string::npos);
   Run(5);
   EXPECT_FALSE(replies.back().has_failed());
   EXPECT_GT(replies.back().ranks(0).epoch(), group.epoch());
   v1::GroupRequest twin = Request("other", 1, 0);
   twin.set_name("search");
   EXPECT_EQ(Create(twin).status().code(), absl::StatusCode::kAlreadyExists);
+  core_->RemoveGroup({kOnlyJob, "retrieval"}, absl::ZeroDuration(), [](absl::StatusOr<v1::Done>) {});
+  Run(1);
+  EXPECT_EQ(replies.back().failed().code(), static_cast<int>(absl::StatusCode::kNotFound));
+  const size_t told = replies.size();
+  Create(Request("third", 1, 0)).value();
+  Run(1);
+  EXPECT_EQ(replies.size(), told) << "others' changes are not its";
+}
+
+TEST_F(CorePolicies, FailedGroupsThatNobodyRemovesAreBounded) {
+  Make();
+  auto node = Node("n0", 4);
+  for (int i = 0; i < 1030; ++i) {
+    const auto group = Create(Request(absl::StrCat("g", i), 1, 0, v1::RestartPolicy::FAIL_JOB));
+    ASSERT_TRUE(group.ok()) << group.status();
+    node->Exit(group->ranks(0).actor_id(), group->epoch(), 3, 0);
+    Run(0.05);
+  }
+  v1::ListRequest request;
+  request.set_groups(true);
+  v1::ListReply reply;
+  core_->List(request, &reply);
+  EXPECT_LE(reply.groups_size(), 1001);
+  EXPECT_GE(reply.groups_size(), 1000);
+  std::set<std::string> kept;
+  for (const auto& group : reply.groups()) kept.insert(group.role());
+  EXPECT_EQ(kept.count("g0"), 0u) << "the oldest go";
+  EXPECT_EQ(kept.count("g1029"), 1u);
+  EXPECT_TRUE(core_->CheckInvariants().empty());
+}
+
+TEST_F(CorePolicies, RolesAndActorsAreNamesToo) {
+  Make();
+  auto node = Node("n0", 4);
+  ASSERT_TRUE(Create(Request("search", 2, 0)).ok());
+  const auto ranks = [&](const std::string& name) {
+    int count = -1;
+    v1::ResolveRequest what;
+    what.set_name(name);
+    const Subscription watch = core_->Watch(what, [&](const v1::ResolveReply& reply) { count = reply.ranks_size(); });
+    Run(0.1);
+    return count;
+  };
+  EXPECT_EQ(ranks("search"), 2);
+  EXPECT_EQ(ranks("run/search"), 2);
+  EXPECT_EQ(ranks("search-1"), 1);
+  EXPECT_EQ(ranks("search-2"), -1);
+  EXPECT_EQ(ranks("other/search"), -1);
 }
 
 }  // namespace

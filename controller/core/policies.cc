@@ -18,6 +18,7 @@ constexpr absl::Duration kStopGrace = absl::Seconds(1);   // of ranks that end w
 constexpr absl::Duration kMoveGrace = absl::Seconds(10);  // of ranks that move away from a drained node
 constexpr absl::Duration kStackTime = absl::Seconds(5);   // for hanging ranks to write their stacks
 constexpr absl::Duration kPatience = absl::Seconds(60);   // for room, or a node to come back, when starting again
+constexpr size_t kKeptFailed = 1000;                      // failed groups that nobody removes
 constexpr int kMaxRestarts = 3;
 constexpr int64_t kBackoffMs = 500, kBackoffMaxMs = 60'000, kResetAfterMs = 600'000;
 
@@ -84,6 +85,21 @@ void Core::Impl::GiveUp(Group& group, const absl::Status& status) {
   if (group.journalled) SaveGroup(group);
   AnswerWaiting(group, status);
   Emit(group, GroupEvent::kFailed, status);
+  ForgetFailedGroups();
+}
+
+// A failed group stays, for people to ask why, until somebody removes it; the oldest of too many go by themselves.
+void Core::Impl::ForgetFailedGroups() {
+  std::vector<Group*> failed;
+  for (Group* group : Groups()) {
+    if (group->state == GroupState::kFailed && group->AllGone()) failed.push_back(group);
+  }
+  if (failed.size() <= kKeptFailed) return;
+  const auto older = [](const Group* a, const Group* b) { return a->serial < b->serial; };
+  std::sort(failed.begin(), failed.end(), older);
+  for (size_t i = 0; i + kKeptFailed < failed.size(); ++i) {
+    BeginRemoval(*failed[i], absl::ZeroDuration(), absl::OkStatus());
+  }
 }
 
 void Core::Impl::BeginRestart(Group& group, const absl::Status& why, bool planned) {

@@ -51,8 +51,8 @@ grpc::ServerUnaryReactor* ClusterService::CreateGroup(grpc::CallbackServerContex
 grpc::ServerUnaryReactor* ClusterService::RemoveGroup(grpc::CallbackServerContext* context, const v1::GroupRef* request,
                                                       v1::Done* reply) {
   return OnLoop(loop_, context, request, reply, [this](const v1::GroupRef& request, auto answer) {
-    core_->RemoveGroup({.job = request.job(), .role = request.role()}, Milliseconds(request.grace_ms()),
-                       std::move(answer));
+    const std::string job = request.job().empty() ? core::kOnlyJob : request.job();  // as CreateGroup does
+    core_->RemoveGroup({.job = job, .role = request.role()}, Milliseconds(request.grace_ms()), std::move(answer));
   });
 }
 
