@@ -17,3 +17,4 @@ run bench_tokenizer assets/quickstart/tokenizer assets/quickstart/data/sft_train
 run collective_bench
 run weight_bench
 run rpc_bench
+run bench_actor

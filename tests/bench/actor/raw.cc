@@ -2,6 +2,7 @@
 
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <thread>
 
 #include "common/rpc/call_guard.h"
@@ -33,6 +34,18 @@ class Echo final : public v1::CallService::Service {
   }
   grpc::Status Invoke(grpc::ServerContext*, const v1::InvokeRequest* request, v1::InvokeReply* reply) override {
     reply->mutable_reply()->set_payload(request->call().payload());
+    return grpc::Status::OK;
+  }
+  grpc::Status Transfer(grpc::ServerContext*, grpc::ServerReader<v1::TransferChunk>* stream,
+                        v1::TransferReply* reply) override {
+    static std::string target;  // of the one caller that there is
+    v1::TransferChunk chunk;
+    while (stream->Read(&chunk)) {
+      if (target.size() < chunk.total()) target.resize(chunk.total());
+      if (chunk.offset() + chunk.data().size() > target.size()) break;
+      std::memcpy(target.data() + chunk.offset(), chunk.data().data(), chunk.data().size());
+      reply->set_received(chunk.offset() + chunk.data().size());
+    }
     return grpc::Status::OK;
   }
 };
