@@ -12,6 +12,7 @@
 #include "common/comm/hash64.h"
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
+#include "common/rpc/status.h"
 
 namespace manta::train {
 namespace {
@@ -87,15 +88,30 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::GetState(grpc::CallbackServerConte
   return reactor;
 }
 
+grpc::ServerUnaryReactor* TrainerServiceImpl::OnLane(grpc::CallbackServerContext* context,
+                                                     std::function<absl::Status()> call) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const absl::Status posted = options_.lane->Post([this, reactor, call = std::move(call)] {
+    absl::Status status;
+    {
+      const Turn turn(this);
+      status = call();
+    }
+    reactor->Finish(rpc::ToGrpc(status));
+  });
+  if (!posted.ok()) reactor->Finish(rpc::ToGrpc(posted));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* TrainerServiceImpl::Configure(grpc::CallbackServerContext* context,
                                                         const v1::ConfigureTrainerRequest* request,
                                                         v1::ConfigureTrainerReply* reply) {
-  return options_.lane->Serve(context, [this, request, reply] { return DoConfigure(*request, reply); });
+  return OnLane(context, [this, request, reply] { return DoConfigure(*request, reply); });
 }
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngine(grpc::CallbackServerContext* context,
                                                        std::function<absl::Status(Engine&)> call) {
-  return options_.lane->Serve(context, [this, call = std::move(call)]() -> absl::Status {
+  return OnLane(context, [this, call = std::move(call)]() -> absl::Status {
     if (engine_ == nullptr) return absl::FailedPreconditionError("this trainer is not configured yet");
     return call(*engine_);
   });
@@ -115,6 +131,7 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngineOnce(grpc::CallbackServerC
     const absl::Status status = replies_.Run(key, *request, reply, [&] { return call(engine); });
     absl::MutexLock lock(&mutex_);
     state_.set_running("");
+    if (!key.key.empty()) state_.set_ended_key(key.key);
     state_.set_step(engine.step());
     return status;
   });
@@ -122,7 +139,15 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::OnEngineOnce(grpc::CallbackServerC
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::Train(grpc::CallbackServerContext* context,
                                                     const v1::TrainRequest* request, v1::TrainReply* reply) {
-  return OnEngineOnce(context, request, reply, [=](Engine& engine) { return engine.Train(*request, reply); });
+  return OnEngineOnce(context, request, reply,
+                      [=, this, key = actor::CallKey::Of(*context).key](Engine& engine) -> absl::Status {
+                        MANTA_RETURN_IF_ERROR(engine.Train(*request, reply));
+                        absl::MutexLock lock(&mutex_);
+                        state_.set_step(engine.step());
+                        state_.set_trained_key(key);
+                        state_.set_trained_note(request->note());
+                        return absl::OkStatus();
+                      });
 }
 
 grpc::ServerUnaryReactor* TrainerServiceImpl::Evaluate(grpc::CallbackServerContext* context,
@@ -139,7 +164,7 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::ComputeLogprobs(grpc::CallbackServ
 grpc::ServerUnaryReactor* TrainerServiceImpl::PublishWeights(grpc::CallbackServerContext* context,
                                                              const v1::PublishWeightsRequest* request,
                                                              v1::PublishWeightsReply* reply) {
-  return OnEngine(context, [=, this](Engine& engine) {
+  return OnEngineOnce(context, request, reply, [=, this](Engine& engine) -> absl::Status {
     MANTA_RETURN_IF_ERROR(engine.Publish(request->version(), request->num_readers(), *options_.store, reply));
     absl::MutexLock lock(&mutex_);
     state_.set_published_version(request->version());

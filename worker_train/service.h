@@ -47,7 +47,26 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
   void Abort(const std::string& reason);
 
  private:
+  // A call's turn on the lane, which GetState counts.
+  class Turn {
+   public:
+    explicit Turn(TrainerServiceImpl* service) : service_(service) {
+      absl::MutexLock lock(&service_->mutex_);
+      service_->state_.set_begun(service_->state_.begun() + 1);
+    }
+    ~Turn() {
+      absl::MutexLock lock(&service_->mutex_);
+      service_->state_.set_ended(service_->state_.ended() + 1);
+    }
+
+   private:
+    TrainerServiceImpl* const service_;
+  };
+
   absl::Status DoConfigure(const v1::ConfigureTrainerRequest& request, v1::ConfigureTrainerReply* reply);
+  // A call that has come is made, whether its caller is still there or not: the other ranks may be in it already, and
+  // would wait for this one.
+  grpc::ServerUnaryReactor* OnLane(grpc::CallbackServerContext* context, std::function<absl::Status()> call);
   // Runs `call` on the lane with the engine; one that changes it, under the key that the call carries.
   grpc::ServerUnaryReactor* OnEngineOnce(grpc::CallbackServerContext* context, const google::protobuf::Message* request,
                                          google::protobuf::Message* reply, std::function<absl::Status(Engine&)> call);

@@ -71,7 +71,7 @@ struct Rank {
     return state;
   }
 
-  grpc::Status Train(v1::TrainReply* reply, const std::string& key = "") {
+  grpc::Status Train(v1::TrainReply* reply, const std::string& key = "", const std::string& note = "") {
     const std::vector<int32_t> lengths = {4}, tokens = {1, 2, 3, 4};
     const std::vector<float> token_mask = {0, 1, 1, 1}, sample_mask = {1};
     const auto bytes = [](const auto& v) {
@@ -85,6 +85,7 @@ struct Rank {
     request.mutable_batch()->set_sample_mask(bytes(sample_mask));
     request.set_global_valid_toks(6);
     request.set_global_valid_seqs(2);
+    request.set_note(note);
     grpc::ClientContext context;
     context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
     if (!key.empty()) context.AddMetadata(rpc::kCallKey, key);
@@ -108,9 +109,12 @@ TEST(TrainerServiceTest, AStepWithAKeyIsTakenOnce) {
   ASSERT_TRUE(rank.Configure(0, 1).ok());
   EXPECT_TRUE(rank.State().configured());
   EXPECT_EQ(rank.State().config_hash().size(), 8u);
+  EXPECT_EQ(rank.State().trained_key(), "");
   v1::TrainReply first, again, next;
-  ASSERT_TRUE(rank.Train(&first, "job/train/1").ok());
-  ASSERT_TRUE(rank.Train(&again, "job/train/1").ok());
+  ASSERT_TRUE(rank.Train(&first, "job/train/1", "the first").ok());
+  EXPECT_EQ(rank.State().trained_key(), "job/train/1");
+  EXPECT_EQ(rank.State().trained_note(), "the first");
+  ASSERT_TRUE(rank.Train(&again, "job/train/1", "the first").ok());
   EXPECT_EQ(again.step(), 1);
   EXPECT_EQ(again.metrics().at("loss"), first.metrics().at("loss"));
   EXPECT_EQ(rank.State().step(), 1);
@@ -118,6 +122,29 @@ TEST(TrainerServiceTest, AStepWithAKeyIsTakenOnce) {
   EXPECT_EQ(next.step(), 2);
   EXPECT_EQ(rank.State().step(), 2);
   EXPECT_EQ(rank.State().running(), "");
+  EXPECT_EQ(rank.State().trained_key(), "job/train/2");
+  EXPECT_EQ(rank.State().trained_note(), "");
+  EXPECT_EQ(rank.State().ended_key(), "job/train/2");
+  EXPECT_EQ(rank.State().begun(), 4u);  // the turns: one to configure, three to train
+  EXPECT_EQ(rank.State().ended(), 4u);
+}
+
+TEST(TrainerServiceTest, AVersionWithAKeyIsPublishedOnce) {
+  Rank rank;
+  ASSERT_TRUE(rank.Configure(0, 1).ok());
+  const auto publish = [&](const std::string& key) {
+    v1::PublishWeightsRequest request;
+    request.set_version(3);
+    grpc::ClientContext context;
+    context.set_deadline(std::chrono::system_clock::now() + std::chrono::seconds(60));
+    if (!key.empty()) context.AddMetadata(rpc::kCallKey, key);
+    v1::PublishWeightsReply reply;
+    return rank.stub->PublishWeights(&context, request, &reply).error_code();
+  };
+  EXPECT_EQ(publish("job/publish/3"), grpc::StatusCode::OK);
+  EXPECT_EQ(publish("job/publish/3"), grpc::StatusCode::OK);
+  EXPECT_EQ(publish(""), grpc::StatusCode::FAILED_PRECONDITION);  // versions only grow
+  EXPECT_EQ(rank.State().published_version(), 3u);
 }
 
 TEST(TrainerServiceTest, RanksTrainTogetherAndALostPeerEndsTheWait) {

@@ -191,6 +191,10 @@ Meanings RunMeanings() {
       {"cluster.reward_workers", "processes that score"},
       {"cluster.trainer_threads", "CPU threads of a trainer rank; 0: chosen"},
       {"cluster.generator_threads", "CPU threads of a generator; 0: chosen"},
+      {"cluster.on_controller_loss",
+       "`wait`: workers outlive a controller or node agent that is killed, `manta run` starts it again, and the run goes on; "
+       "`stop`: the run ends"},
+      {"cluster.max_controller_restarts", "how often within a minute that is done, for each of the two"},
       {"cluster.gpus_per_node", "accepted; a node registers the GPUs that it has"},
   };
 }

@@ -35,6 +35,8 @@ void AddRunKeys(Keys& keys) {
            Int("cluster.trainer_threads", "0").AtLeast(0).AtMost(kMostThreads),
            Int("cluster.generator_threads", "0").AtLeast(0).AtMost(kMostThreads),
            Int("cluster.gpus_per_node", "1").AtLeast(0),
+           Text("cluster.on_controller_loss", "wait").OneOf("wait|stop"),
+           Int("cluster.max_controller_restarts", "3").AtLeast(0).AtMost(1000),
            Pending("cluster.num_nodes", "1"),
            Ignored("cluster.master_port_range_low", "1400"),
            Ignored("cluster.master_port_range_high", "1999"),

@@ -39,6 +39,10 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
   r.Read("cluster.generator_threads", c.generator_threads);
   r.Read("cluster.gpus_per_node", c.gpus_per_node);
   r.Read("cluster.num_nodes", c.num_nodes);
+  std::string on_loss = "wait";
+  r.Read("cluster.on_controller_loss", on_loss);
+  c.wait_on_controller_loss = on_loss == "wait";
+  r.Read("cluster.max_controller_restarts", c.max_controller_restarts);
 }
 
 // What holds between keys.

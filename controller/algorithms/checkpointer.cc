@@ -124,6 +124,12 @@ absl::StatusOr<std::optional<Checkpointer::Found>> Checkpointer::FindLatest() {
   return Newest(options_.directory);
 }
 
+std::optional<fs::path> Checkpointer::Find(int64_t step) const {
+  std::error_code error;
+  if (!fs::exists(StepPath(step), error)) return std::nullopt;
+  return StepPath(step);
+}
+
 absl::StatusOr<fs::path> Checkpointer::Begin(int64_t step) {
   const fs::path temporary = TemporaryPath(step);
   std::error_code error;

@@ -58,6 +58,9 @@ class Checkpointer {
   // The same of this folder. Removes what an interrupted write left (tmp_step_*).
   [[nodiscard]] absl::StatusOr<std::optional<Found>> FindLatest();
 
+  // The path of this step's checkpoint, where there is one.
+  std::optional<std::filesystem::path> Find(int64_t step) const;
+
   // An empty tmp_step_N/policy to be filled by the trainer; its path.
   [[nodiscard]] absl::StatusOr<std::filesystem::path> Begin(int64_t step);
 

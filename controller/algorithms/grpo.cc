@@ -53,7 +53,7 @@ class Grpo final : public TrainingLoop {
   Task<absl::StatusOr<std::optional<GrpoBatch>>> Rollout();
   Task<absl::StatusOr<std::vector<Sample>>> Generate(int64_t batch, const std::string& detail);
   Task<absl::Status> AddLogprobs(GrpoBatch* batch);
-  Task<absl::Status> Train(const GrpoBatch& batch);
+  Task<absl::Status> Train(const GrpoBatch& batch, const TrainingInfo& after);
   Task<absl::Status> SyncWeights();
   absl::StatusOr<ShardPlan> Plan(std::span<const Sequence> sequences, bool logprobs) {
     return PlanShards(LengthsOf(sequences), ShardOptionsOf(config(), context().trainers->size(), logprobs),
@@ -92,13 +92,15 @@ Task<absl::StatusOr<bool>> Grpo::TrainStep() {
   MANTA_CO_RETURN_IF_ERROR(ComputeAdvantages(batch, grpo_, config().loss));
   AddMetrics(batch.metrics);
   if (!batch.prev_logprobs.empty()) AddMetrics(MismatchMetrics(batch.samples, batch.prev_logprobs));
-  MANTA_CO_RETURN_IF_ERROR(co_await Train(batch));
+  TrainingInfo after = info();
+  ++after.weight_version;
+  after.consumed_samples += drawn_rows_;
+  after.epoch = sampler_.position().epoch;
+  after.position = sampler_.position().row;
+  MANTA_CO_RETURN_IF_ERROR(co_await Train(batch, after));
+  info() = after;
   BeginPhase("weight_sync");
-  ++info().weight_version;
   MANTA_CO_RETURN_IF_ERROR(co_await SyncWeights());
-  info().consumed_samples += drawn_rows_;
-  info().epoch = sampler_.position().epoch;
-  info().position = sampler_.position().row;
   set_step_samples(static_cast<int64_t>(batch.samples.size()));
   co_return true;
 }
@@ -186,11 +188,12 @@ Task<absl::Status> Grpo::AddLogprobs(GrpoBatch* batch) {
   co_return absl::OkStatus();
 }
 
-Task<absl::Status> Grpo::Train(const GrpoBatch& batch) {
+Task<absl::Status> Grpo::Train(const GrpoBatch& batch, const TrainingInfo& after) {
   BeginPhase("policy_training");
   const auto& generation = config().policy.generation;
   const size_t total = batch.samples.size();
   const size_t minibatch = std::min(total, static_cast<size_t>(config().policy.train_global_batch_size));
+  const int parts = static_cast<int>((total + minibatch - 1) / minibatch);
   for (size_t begin = 0; begin < total; begin += minibatch) {
     const size_t end = std::min(total, begin + minibatch);
     const std::vector<Sequence> sequences = SequencesOf(batch, begin, end);
@@ -201,19 +204,22 @@ Task<absl::Status> Grpo::Train(const GrpoBatch& batch) {
     request.set_top_k(static_cast<int32_t>(generation.top_k));
     request.set_top_p(static_cast<float>(generation.top_p));
     request.set_advance_schedule(end == total);
-    MANTA_CO_ASSIGN_OR_RETURN(const v1::TrainReply reply, co_await context().trainers->Train(request, sequences, plan));
+    const int part = static_cast<int>(begin / minibatch) + 1;
+    request.set_note(Note(after, part, parts, static_cast<int64_t>(total)));
+    const std::string key = TrainKey(part);
+    MANTA_CO_ASSIGN_OR_RETURN(const v1::TrainReply reply,
+                              co_await context().trainers->Train(request, sequences, plan, key));
     // Of several minibatches the last one's metrics stand for the step.
-    AddMetrics({reply.metrics().begin(), reply.metrics().end()});
-    metrics()["train/grad_norm"] = reply.grad_norm();
-    metrics()["train/lr"] = reply.lr();
+    AddTrainReply(reply);
   }
   co_return absl::OkStatus();
 }
 
 Task<absl::Status> Grpo::SyncWeights() {
   const int readers = context().generators->size();
+  const std::string key = absl::StrCat(context().job, "/publish/", info().weight_version);
   MANTA_CO_ASSIGN_OR_RETURN(const v1::WeightSources sources,
-                            co_await context().trainers->Publish(info().weight_version, readers));
+                            co_await context().trainers->Publish(info().weight_version, readers, key));
   v1::UpdateWeightsRequest request;
   *request.mutable_sources() = sources;
   const auto reply = co_await context().generators->UpdateWeights(request);

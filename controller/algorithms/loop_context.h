@@ -4,6 +4,7 @@
 #pragma once
 
 #include <filesystem>
+#include <optional>
 #include <string>
 
 #include "common/base/event_loop.h"
@@ -11,6 +12,7 @@
 #include "common/config/run_config.h"
 #include "common/metrics/run_logger.h"
 #include "controller/algorithms/checkpointer.h"
+#include "controller/algorithms/continuation.h"
 #include "controller/algorithms/trainer_group.h"
 #include "controller/cluster/run_context.h"
 #include "controller/data/prompts.h"
@@ -32,6 +34,11 @@ struct LoopContext {
   GeneratorPool* generators = nullptr;  // null for SFT
   RolloutEngine* rollouts = nullptr;    // null for SFT
   TrainingInfo start;                   // where to go on; zeros for a new run
+  std::string job;                      // what keys of calls begin with
+  // The workers are those of an earlier controller of this run, and the run's folder has what it has written.
+  bool continued = false;
+  // Their last step, `start` being behind it, where its line of metrics is not there yet.
+  std::optional<TrainedStep> unfinished;
 };
 
 Task<absl::StatusOr<RunOutcome>> RunGrpo(LoopContext context);

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/config/run_config.h"
 
@@ -37,7 +38,8 @@ std::string NothingLeft(int64_t step, int64_t num_steps);
 // Seconds left, from the median of the last steps: one slow step (a validation, a save) does not frighten anybody.
 class StepTimer {
  public:
-  void Begin() { begin_ = absl::Now(); }
+  void Begin(absl::Time begin = absl::Now()) { begin_ = begin; }
+  absl::Time begin() const { return begin_; }
   double End();  // seconds of the step
   double SecondsLeft(int64_t steps_left) const;
 

@@ -78,6 +78,98 @@ absl::StatusOr<std::unique_ptr<metrics::RunLogger>> OpenLogger(const RunContext&
   return metrics::RunLogger::Open(options);
 }
 
+// A run's state as a controller finds it: workers that are ready to go on, and from where.
+struct Begun {
+  std::unique_ptr<Workers> workers;
+  std::unique_ptr<metrics::RunLogger> logger;
+  std::optional<Checkpointer::Found> checkpoint;  // the newest
+  TrainingInfo start;
+  bool continued = false;
+  std::optional<TrainedStep> unfinished;
+};
+
+// TensorBoard's files of the controller before: the logger writes all of its lines again.
+absl::Status DropEvents(const RunContext& context) {
+  std::error_code error;
+  std::filesystem::remove_all(context.run_dir / "tb", error);
+  return error ? ErrnoError("remove", context.run_dir / "tb", error.value()) : absl::OkStatus();
+}
+
+// With the workers of an earlier controller, where they are.
+Task<absl::Status> Continue(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                            Checkpointer* checkpointer, Begun* begun) {
+  if (config.algorithm == config::Algorithm::kEval) {
+    co_return absl::FailedPreconditionError("an evaluation keeps nothing that it could go on from");
+  }
+  MANTA_CO_ASSIGN_OR_RETURN(begun->workers, co_await Workers::Adopt(context, tree, config));
+  if (config.checkpointing.enabled) {
+    MANTA_CO_ASSIGN_OR_RETURN(begun->checkpoint, checkpointer->FindLatest());
+  }
+  // Trainers that have taken no step yet are where they were configured: at what was the newest checkpoint then, and is.
+  std::optional<TrainedStep>& trained = begun->workers->trained();
+  if (trained) {
+    begun->start = InfoOf(trained->note);
+  } else if (begun->checkpoint) {
+    begun->start = begun->checkpoint->info;
+  }
+  std::error_code error;
+  if (std::filesystem::exists(context.run_dir / "metrics.jsonl", error)) {
+    metrics::RunLoggerOptions options{.run_dir = context.run_dir, .tensorboard = config.logger.tensorboard_enabled};
+    options.restored = metrics::StepRecord{.step = begun->start.step};
+    MANTA_CO_ASSIGN_OR_RETURN(begun->logger, metrics::RunLogger::Open(options));
+  } else {
+    MANTA_CO_ASSIGN_OR_RETURN(begun->logger, OpenLogger(context, config, begun->checkpoint));
+  }
+  const auto& history = begun->logger->history();
+  const bool logged = !history.empty() && history.back().step == begun->start.step;
+  if (trained && !logged) begun->unfinished = std::move(trained);
+  begun->continued = true;
+  context.events->Text(absl::StrCat("the controller was started again: the workers are those that it had, and the run goes on ",
+                                    begun->unfinished ? "in step " : "after step ", begun->start.step));
+  co_return absl::OkStatus();
+}
+
+// With workers of its own, from the newest checkpoint.
+Task<absl::Status> Begin(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                         Checkpointer* checkpointer, Begun* begun) {
+  if (config.checkpointing.enabled && config.algorithm != config::Algorithm::kEval) {
+    MANTA_CO_ASSIGN_OR_RETURN(begun->checkpoint, checkpointer->FindLatest());
+  }
+  const std::optional<Checkpointer::Found>& resumed = begun->checkpoint;
+  if (resumed) {
+    context.events->Text(absl::StrCat("resuming after step ", resumed->info.step, " from ", resumed->path.string()));
+    if (resumed->info.data_seed != config.seed()) {
+      context.events->Warning(absl::StrCat("the checkpoint's seed is ", resumed->info.data_seed, " and this run's ",
+                                           config.seed(), ": what follows repeats neither run"));
+    }
+    begun->start = resumed->info;
+  }
+  MANTA_CO_ASSIGN_OR_RETURN(begun->logger, OpenLogger(context, config, resumed));
+  // Named before it is awaited: g++ 12 copies the value of ?: inside a co_await bit by bit.
+  std::string resume_from;
+  if (resumed) resume_from = (resumed->path / "policy").string();
+  MANTA_CO_ASSIGN_OR_RETURN(begun->workers, co_await Workers::Start(context, tree, config, std::move(resume_from)));
+  co_return absl::OkStatus();
+}
+
+// A job that an earlier controller has begun goes on with its workers, or, where they cannot, without.
+Task<absl::Status> BeginOrContinue(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                                   Checkpointer* checkpointer, Begun* begun) {
+  if (context.resumed) {
+    MANTA_CO_RETURN_IF_ERROR(DropEvents(context));
+    const absl::Status continued = co_await Continue(context, tree, config, checkpointer, begun);
+    if (continued.ok()) co_return continued;
+    if (context.stop.cancelled()) co_return context.stop.status();
+    context.events->Warning(absl::StrCat("the controller was started again, and the workers that it had cannot go on: ",
+                                         std::string(continued.message()),
+                                         "; beginning with new ones, at the newest checkpoint if there is one"));
+    *begun = Begun();
+    const std::vector<std::string> roles = Workers::Roles(config);  // actors of the user's own stay
+    MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->EndGroups(roles, absl::Seconds(1), absl::Seconds(60)));
+  }
+  co_return co_await Begin(context, tree, config, checkpointer, begun);
+}
+
 Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
   switch (context.config.algorithm) {
     case config::Algorithm::kGrpo:
@@ -114,24 +206,9 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   Checkpointer checkpointer({.directory = config.checkpointing.checkpoint_dir,
                              .keep_top_k = config.checkpointing.keep_top_k,
                              .higher_is_better = config.checkpointing.higher_is_better});
-  std::optional<Checkpointer::Found> resumed;
-  if (config.checkpointing.enabled && config.algorithm != config::Algorithm::kEval) {
-    MANTA_CO_ASSIGN_OR_RETURN(resumed, checkpointer.FindLatest());
-  }
-  if (resumed) {
-    context.events->Text(absl::StrCat("resuming after step ", resumed->info.step, " from ", resumed->path.string()));
-    if (resumed->info.data_seed != config.seed()) {
-      context.events->Warning(absl::StrCat("the checkpoint's seed is ", resumed->info.data_seed, " and this run's ",
-                                           config.seed(), ": what follows repeats neither run"));
-    }
-  }
-  MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<metrics::RunLogger> logger, OpenLogger(context, config, resumed));
-
-  // Named before it is awaited: g++ 12 copies the value of ?: inside a co_await bit by bit.
-  std::string resume_from;
-  if (resumed) resume_from = (resumed->path / "policy").string();
-  MANTA_CO_ASSIGN_OR_RETURN(std::unique_ptr<Workers> workers,
-                            co_await Workers::Start(context, tree, config, std::move(resume_from)));
+  Begun begun;
+  MANTA_CO_RETURN_IF_ERROR(co_await BeginOrContinue(context, tree, config, &checkpointer, &begun));
+  const std::unique_ptr<Workers>& workers = begun.workers;
   if (const auto rewards = workers->reward_channels(); !rewards.empty()) {
     MANTA_CO_RETURN_IF_ERROR(co_await CheckEnvironments(context, tree, config, rewards.front(), workers->token()));
   }
@@ -151,18 +228,21 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
                    .run_dir = context.run_dir,
                    .stop = workers->token(),
                    .events = *context.events,
-                   .logger = *logger,
+                   .logger = *begun.logger,
                    .checkpointer = checkpointer,
                    .prompts = prompts,
                    .trainers = workers->trainers(),
                    .generators = workers->generators(),
                    .rollouts = rollouts.get(),
-                   .start = resumed ? resumed->info : TrainingInfo()};
+                   .start = begun.start,
+                   .job = context.job,
+                   .continued = begun.continued,
+                   .unfinished = std::move(begun.unfinished)};
   MANTA_CO_ASSIGN_OR_RETURN(RunOutcome outcome, co_await RunLoop(loop));
-  if (outcome.checkpoint.empty() && resumed) outcome.checkpoint = resumed->path.string();
+  if (outcome.checkpoint.empty() && begun.checkpoint) outcome.checkpoint = begun.checkpoint->path.string();
   if (config.algorithm != config::Algorithm::kEval) {
-    MANTA_CO_RETURN_IF_ERROR(logger->WritePlot(context.run_dir.filename().string()));
-    outcome.summary = absl::StrCat(logger->EndTable(), "\n", BeforeAndAfter(*logger), outcome.summary);
+    MANTA_CO_RETURN_IF_ERROR(begun.logger->WritePlot(context.run_dir.filename().string()));
+    outcome.summary = absl::StrCat(begun.logger->EndTable(), "\n", BeforeAndAfter(*begun.logger), outcome.summary);
   }
   co_return outcome;
 }

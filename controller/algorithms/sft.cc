@@ -73,22 +73,24 @@ Task<absl::StatusOr<bool>> Sft::TrainStep() {
   MANTA_CO_ASSIGN_OR_RETURN(ShardPlan plan,
                             PlanShards(LengthsOf(batch.sequences),
                                        ShardOptionsOf(config(), context().trainers->size(), /*logprobs=*/false)));
-  v1::TrainRequest request;
-  request.mutable_nll();
-  request.set_advance_schedule(true);
-  MANTA_CO_ASSIGN_OR_RETURN(const v1::TrainReply reply,
-                            co_await context().trainers->Train(request, batch.sequences, plan));
-  for (const auto& [name, value] : reply.metrics()) metrics()[absl::StrCat("train/", name)] = value;
-  metrics()["train/grad_norm"] = reply.grad_norm();
-  metrics()["train/lr"] = reply.lr();
   metrics()["train/num_overlong_masked"] = static_cast<double>(batch.overlong);
   double tokens = 0;
   for (const Sequence& sequence : batch.sequences) tokens += static_cast<double>(sequence.tokens.size());
   metrics()["train/total_num_tokens"] = tokens;
-  info().weight_version = static_cast<uint64_t>(next_step());
-  info().epoch = sampler_.position().epoch;
-  info().position = sampler_.position().row;
-  info().consumed_samples += rows;
+  TrainingInfo after = info();
+  after.weight_version = static_cast<uint64_t>(next_step());
+  after.epoch = sampler_.position().epoch;
+  after.position = sampler_.position().row;
+  after.consumed_samples += rows;
+  v1::TrainRequest request;
+  request.mutable_nll();
+  request.set_advance_schedule(true);
+  request.set_note(Note(after, /*part=*/1, /*parts=*/1, rows));
+  const std::string key = TrainKey(1);
+  MANTA_CO_ASSIGN_OR_RETURN(const v1::TrainReply reply,
+                            co_await context().trainers->Train(request, batch.sequences, plan, key));
+  AddTrainReply(reply);
+  info() = after;
   set_step_samples(rows);
   co_return true;
 }

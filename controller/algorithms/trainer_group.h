@@ -12,6 +12,7 @@
 
 #include "common/base/event_loop.h"
 #include "common/base/task.h"
+#include "common/rpc/call.h"
 #include "controller/algorithms/batch.h"
 #include "grpcpp/channel.h"
 #include "manta/v1/trainer.grpc.pb.h"
@@ -25,6 +26,7 @@ class TrainerGroup {
     absl::Duration configure = absl::Minutes(20);
     absl::Duration train = absl::Minutes(60);
     absl::Duration save = absl::Minutes(60);
+    absl::Duration state = absl::Seconds(20);
   };
   // `addresses[r]` is where rank r's channel leads: weight sources are named by it.
   TrainerGroup(EventLoop& loop, std::vector<std::shared_ptr<grpc::Channel>> channels, std::vector<std::string> addresses,
@@ -34,9 +36,12 @@ class TrainerGroup {
 
   // `request` without rank and world size.
   Task<absl::StatusOr<v1::ConfigureTrainerReply>> Configure(v1::ConfigureTrainerRequest request);
-  // `request` without batch and counts. The sequences must stay until the task is done.
+  // `request` without batch and counts. The sequences must stay until the task is done. Calls that change the ranks carry
+  // a key: one that a rank has done already is not done again, and is answered as it was then (keyed_replies.h).
   Task<absl::StatusOr<v1::TrainReply>> Train(v1::TrainRequest request, std::span<const Sequence> sequences,
-                                             ShardPlan plan);
+                                             ShardPlan plan, std::string key);
+  // What Train under this key was answered with. NOT_FOUND where a rank does not keep it.
+  Task<absl::StatusOr<v1::TrainReply>> Trained(std::string key);
   Task<absl::StatusOr<v1::TrainReply>> Evaluate(v1::TrainRequest request, std::span<const Sequence> sequences,
                                                 ShardPlan plan);
   // Row i: [length of sequence i].
@@ -44,8 +49,12 @@ class TrainerGroup {
                                                                         std::span<const Sequence> sequences,
                                                                         ShardPlan plan);
   // Where the published version can be had.
-  Task<absl::StatusOr<v1::WeightSources>> Publish(uint64_t version, int num_readers);
-  Task<absl::Status> Save(std::string directory, bool save_optimizer);
+  Task<absl::StatusOr<v1::WeightSources>> Publish(uint64_t version, int num_readers, std::string key);
+  // Changes nothing but the folder, which a controller that was started anew empties first: the key only names the call,
+  // and is to be another each time.
+  Task<absl::Status> Save(std::string directory, bool save_optimizer, std::string key);
+  // Of every rank, in their order; answered whatever they work on.
+  Task<absl::StatusOr<std::vector<v1::TrainerState>>> States();
 
  private:
   using Stub = v1::TrainerService::Stub;
@@ -54,11 +63,11 @@ class TrainerGroup {
 
   template <typename Request, typename Reply>
   Task<absl::StatusOr<std::vector<Reply>>> CallAll(Method<Request, Reply> method, std::vector<Request> requests,
-                                                   absl::Duration deadline, const char* what);
+                                                   rpc::CallOptions options, const char* what);
   template <typename Reply>
   Task<absl::StatusOr<v1::TrainReply>> TrainOrEvaluate(Method<v1::TrainRequest, Reply> method, v1::TrainRequest request,
                                                        std::span<const Sequence> sequences, ShardPlan plan,
-                                                       const char* what);
+                                                       std::string key, const char* what);
 
   EventLoop& loop_;
   std::vector<std::unique_ptr<Stub>> stubs_;

@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/base/status.h"
@@ -18,13 +19,38 @@ void TrainingLoop::BeginPhase(const char* phase, const std::string& detail) {
   context_.events.Phase(absl::StrCat("step ", next_step(), ": ", phase, detail.empty() ? "" : ", ", detail));
 }
 
+std::string TrainingLoop::Note(const TrainingInfo& after, int part, int parts, int64_t samples) {
+  v1::StepNote note = NoteOf(after);
+  note.set_step(next_step());
+  note.set_part(part);
+  note.set_parts(parts);
+  note.set_began(absl::ToDoubleSeconds(timer_.begin() - absl::UnixEpoch()));
+  note.set_samples(samples);
+  note.mutable_metrics()->insert(metrics_.begin(), metrics_.end());
+  for (const auto& [name, value] : phases_.seconds()) (*note.mutable_metrics())[absl::StrCat("timing/train/", name)] = value;
+  return note.SerializeAsString();
+}
+
+void TrainingLoop::AddTrainReply(const v1::TrainReply& reply) {
+  for (const auto& [name, value] : reply.metrics()) metrics_[absl::StrCat("train/", name)] = value;
+  metrics_["train/grad_norm"] = reply.grad_norm();
+  metrics_["train/lr"] = reply.lr();
+}
+
 Task<absl::StatusOr<RunOutcome>> TrainingLoop::Run() {
-  if (info_.step >= schedule_.num_steps) {
+  context_.events.At(info_.step, schedule_.num_steps);
+  if (info_.step >= schedule_.num_steps && !context_.unfinished) {
     context_.events.Text(NothingLeft(info_.step, schedule_.num_steps));
     co_return outcome_;
   }
   MANTA_CO_RETURN_IF_ERROR(co_await Prepare());
-  if (schedule_.val_at_start && info_.step == 0) {
+  MANTA_CO_RETURN_IF_ERROR(co_await Continue());
+  if (!enough_.empty()) {
+    context_.events.Text(absl::StrCat(enough_, " after step ", info_.step));
+    co_return outcome_;
+  }
+  // A run that goes on has the line of step 0 where it is past that.
+  if (schedule_.val_at_start && info_.step == 0 && context_.logger.history().empty()) {
     context_.events.Phase("validation");
     MANTA_CO_RETURN_IF_ERROR(co_await Validate());
     if (!metrics_.empty()) {
@@ -50,6 +76,32 @@ Task<absl::StatusOr<RunOutcome>> TrainingLoop::Run() {
     }
   }
   co_return outcome_;
+}
+
+Task<absl::Status> TrainingLoop::Continue() {
+  if (!context_.continued) co_return absl::OkStatus();
+  if (const auto saved = context_.checkpointer.Find(info_.step); saved && config().checkpointing.enabled) {
+    saved_ = info_.step;
+    outcome_.checkpoint = saved->string();
+  }
+  if (!context_.unfinished) {
+    const auto& history = context_.logger.history();
+    if (history.empty() || history.back().step != info_.step) co_return absl::OkStatus();
+    for (const auto& [name, value] : history.back().values) {
+      if (absl::StartsWith(name, "validation/")) validated_ = info_.step;
+    }
+    if (validated_ == info_.step) enough_ = schedule_.stop_at.Reached(history.back().values);
+    co_return absl::OkStatus();
+  }
+  const v1::StepNote& note = context_.unfinished->note;
+  metrics_.insert(note.metrics().begin(), note.metrics().end());
+  AddTrainReply(context_.unfinished->reply);
+  step_samples_ = note.samples();
+  timer_.Begin(absl::UnixEpoch() + absl::Seconds(note.began()));  // the time without a controller is the step's
+  phases_ = PhaseTimes();
+  MANTA_CO_RETURN_IF_ERROR(co_await ValidateAndSave(info_.step == schedule_.num_steps));
+  phases_.Begin("");
+  co_return Log(timer_.End());
 }
 
 Task<absl::StatusOr<bool>> TrainingLoop::Step() {
@@ -86,7 +138,7 @@ Task<absl::Status> TrainingLoop::ValidateAndSave(bool last) {
 // The data is over: the step before was the last, and is validated and saved as the last is.
 Task<absl::Status> TrainingLoop::FinishEarly() {
   context_.events.Text(absl::StrCat("the data came to its end after step ", info_.step));
-  if (info_.step == context_.start.step) co_return absl::OkStatus();
+  if (info_.step == context_.start.step && !context_.continued) co_return absl::OkStatus();
   metrics_.clear();
   MANTA_CO_RETURN_IF_ERROR(co_await ValidateAndSave(/*last=*/true));
   if (metrics_.empty()) co_return absl::OkStatus();
@@ -108,7 +160,9 @@ absl::Status TrainingLoop::Log(double seconds) {
 Task<absl::Status> TrainingLoop::Save() {
   context_.events.Phase(absl::StrCat("step ", info_.step, ": saving the checkpoint"));
   MANTA_CO_ASSIGN_OR_RETURN(const auto policy, context_.checkpointer.Begin(info_.step));
-  MANTA_CO_RETURN_IF_ERROR(co_await context_.trainers->Save(policy.string(), config().checkpointing.save_optimizer));
+  const std::string key = absl::StrCat(context_.job, "/save/", info_.step, "@", absl::ToUnixMicros(absl::Now()));
+  const bool optimizer = config().checkpointing.save_optimizer;
+  MANTA_CO_RETURN_IF_ERROR(co_await context_.trainers->Save(policy.string(), optimizer, key));
   info_.metric = CheckpointMetric(config().checkpointing, metrics_);
   info_.metrics = metrics_;
   info_.time = absl::ToDoubleSeconds(absl::Now() - absl::UnixEpoch());

@@ -9,6 +9,7 @@
 #include <map>
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "common/base/task.h"
 #include "controller/algorithms/loop_context.h"
 #include "controller/algorithms/loop_control.h"
@@ -38,6 +39,13 @@ class TrainingLoop {
   // Adds validation/... to metrics().
   virtual Task<absl::Status> Validate() = 0;
 
+  // What the trainers keep with an optimiser step, one of the `parts` that the step of the run has: enough to go on behind
+  // it. `after`: info() as it will be, but for its step. The step's other metrics must be there.
+  std::string Note(const TrainingInfo& after, int part, int parts, int64_t samples);
+  // Of that optimiser step.
+  std::string TrainKey(int part) const { return absl::StrCat(context_.job, "/train/", next_step(), ".", part); }
+  void AddTrainReply(const v1::TrainReply& reply);
+
   // What follows is timed as timing/train/<phase> and shown as "step N: phase".
   void BeginPhase(const char* phase, const std::string& detail = "");
 
@@ -51,6 +59,8 @@ class TrainingLoop {
 
  private:
   Task<absl::StatusOr<bool>> Step();
+  // Of a run that goes on with workers that are there: what an earlier controller has left undone of its last step.
+  Task<absl::Status> Continue();
   Task<absl::Status> ValidateAndSave(bool last);
   Task<absl::Status> FinishEarly();
   Task<absl::Status> Save();

@@ -71,6 +71,50 @@ Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context
   co_return std::move(workers);
 }
 
+std::vector<std::string> Workers::Roles(const config::RunConfig& config) {
+  std::vector<std::string> roles;
+  if (config.algorithm != config::Algorithm::kEval) roles.push_back("train");
+  if (config.algorithm != config::Algorithm::kSft) {
+    roles.push_back("gen");
+    roles.push_back("reward");
+  }
+  return roles;
+}
+
+Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Adopt(RunContext context, const config::Tree& tree,
+                                                              const config::RunConfig& config) {
+  std::unique_ptr<Workers> workers(new Workers());
+  const std::vector<std::string> there = context.cluster->Roles();
+  if (there.empty()) co_return absl::FailedPreconditionError("no worker had been started yet");
+  const std::vector<std::string> needed = Roles(config);
+  for (const std::string& role : needed) {
+    if (std::find(there.begin(), there.end(), role) == there.end()) {
+      co_return absl::FailedPreconditionError(absl::StrCat("group ", role, " is not there"));
+    }
+  }
+  absl::Status started = co_await workers->StartGroups(context, tree, config);
+  if (!started.ok()) co_return started;
+  absl::Status taken = co_await workers->TakeOver(context);
+  if (!taken.ok()) co_return taken;
+  co_return std::move(workers);
+}
+
+Task<absl::Status> Workers::TakeOver(RunContext context) {
+  for (const auto& group : groups_) {
+    if (!group->adopted()) co_return absl::FailedPreconditionError(absl::StrCat("group ", group->role(), " was gone"));
+  }
+  if (trainers_) {
+    context.events->Phase("waiting for the trainer to come to rest");
+    const Patience patience;
+    MANTA_CO_ASSIGN_OR_RETURN(trained_, co_await AwaitTrainedStep(context.loop, trainers_.get(), any_.token(), patience));
+  }
+  if (generators_) {
+    const auto stats = co_await generators_->Stats();
+    if (!stats.ok()) co_return stats.status();
+  }
+  co_return absl::OkStatus();
+}
+
 Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree,
                                         const config::RunConfig& config) {
   MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->WaitForNodes(static_cast<int>(config.cluster.num_nodes), absl::Minutes(5)));
@@ -102,12 +146,12 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
     reward.args = {"--threads", absl::StrCat(RewardThreads(config, Cores()))};
     specs.push_back(std::move(reward));
   }
-  MANTA_CO_ASSIGN_OR_RETURN(const auto groups, co_await StartAll(context, std::move(specs)));
+  MANTA_CO_ASSIGN_OR_RETURN(groups_, co_await StartAll(context, std::move(specs)));
   size_t next = 0;
-  if (trains) train_ = groups[next++];
+  if (trains) train_ = groups_[next++];
   if (generates) {
-    generate_ = groups[next++];
-    reward_ = groups[next++];
+    generate_ = groups_[next++];
+    reward_ = groups_[next++];
   }
   CancelWith(context.stop);
   // Not a loop over a braced list: g++ 12 destroys such a list's copies wrongly in a coroutine.

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "common/base/task.h"
 #include "common/config/run_config.h"
 #include "common/config/tree.h"
+#include "controller/algorithms/continuation.h"
 #include "controller/algorithms/trainer_group.h"
 #include "controller/cluster/run_context.h"
 #include "controller/rollout/generator_pool.h"
@@ -23,6 +25,15 @@ class Workers {
                                                                             const config::RunConfig& config,
                                                                             std::string resume_from);
 
+  // Takes over what an earlier controller has left at work, as it is. An error says why it cannot go on; then all of it is
+  // still there, and is the caller's to end.
+  [[nodiscard]] static Task<absl::StatusOr<std::unique_ptr<Workers>>> Adopt(RunContext context, const config::Tree& tree,
+                                                                            const config::RunConfig& config);
+  // The groups that a run of this configuration has.
+  static std::vector<std::string> Roles(const config::RunConfig& config);
+  // Of adopted trainers: the step that they have taken last, if any since they were configured.
+  std::optional<TrainedStep>& trained() { return trained_; }
+
   TrainerGroup* trainers() { return trainers_.get(); }      // null for an evaluation
   GeneratorPool* generators() { return generators_.get(); }  // null for SFT
   std::vector<std::shared_ptr<grpc::Channel>> reward_channels() const;
@@ -33,6 +44,7 @@ class Workers {
 
  private:
   Workers() = default;
+  Task<absl::Status> TakeOver(RunContext context);
   Task<absl::Status> StartGroups(RunContext context, const config::Tree& tree, const config::RunConfig& config);
   Task<absl::Status> Configure(RunContext context, const config::RunConfig& config, std::string resume_from);
   void CancelWith(CancelToken token);
@@ -43,6 +55,7 @@ class Workers {
   std::unique_ptr<GeneratorPool> generators_;
   CancelSource any_;
   std::vector<CancelToken::Registration> registrations_;
+  std::optional<TrainedStep> trained_;
   uint64_t num_parameters_ = 0;
   bool cuda_ = false;
 };

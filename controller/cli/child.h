@@ -36,6 +36,8 @@ class Child {
   Task<bool> WaitEnded(absl::Duration timeout);
 
   bool ended() const { return ended_.is_set(); }
+  // It has ended, and by a signal: not of its own will.
+  bool killed() const { return exit_.has_value() && exit_->signal != 0; }
   void Signal(int signal) { process_.Signal(signal); }
   // "manta-controller was killed by signal 9 (Killed); its last lines (logs/controller.log): ..." as UNAVAILABLE.
   absl::Status DeathStatus() const;

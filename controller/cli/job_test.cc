@@ -71,7 +71,11 @@ class JobTest : public ::testing::Test {
   // Runs a job while `meanwhile` acts; every worker must be up before it does.
   absl::Status Run(const std::string& config, const std::function<void()>& meanwhile) {
     std::ofstream(run_dir_ / "config") << config;
-    Job job({.bin_dir = dir_ / "bin", .run_dir = run_dir_, .config_path = run_dir_ / "config"});
+    Job job({.bin_dir = dir_ / "bin",
+             .run_dir = run_dir_,
+             .config_path = run_dir_ / "config",
+             .wait_on_loss = wait_on_loss_,
+             .max_restarts = max_restarts_});
     std::thread actor([&] {
       const absl::Time end = absl::Now() + absl::Seconds(20);
       while (Descendants(getpid()).count("runtime_worker") == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
@@ -88,6 +92,30 @@ class JobTest : public ::testing::Test {
     summary_ = job.summary();
     checkpoint_ = job.checkpoint();
     return status;
+  }
+  // The agent and each worker's shim are the same executable; the agent is the job's own child.
+  static void KillAgent() {
+    std::error_code error;
+    for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", getpid(), "/task"), error)) {
+      std::ifstream children(task.path() / "children");
+      for (pid_t child; children >> child;) {
+        if (fs::read_symlink(absl::StrCat("/proc/", child, "/exe"), error).filename() == "manta-node") KillProcess(child, SIGKILL);
+      }
+    }
+  }
+  // The workers that run now, wherever they have gone.
+  static std::set<pid_t> Running(const std::set<pid_t>& pids) {
+    std::set<pid_t> running;
+    for (pid_t pid : pids) {
+      if (KillProcess(pid, 0)) running.insert(pid);
+    }
+    return running;
+  }
+  std::string Log(const std::string& name) const {
+    std::ifstream file(run_dir_ / "logs" / name);
+    std::stringstream text;
+    text << file.rdbuf();
+    return text.str();
   }
   void Kill(const std::string& name, int signal = SIGKILL) {
     for (const auto& [other, pid] : Descendants(getpid())) {
@@ -108,6 +136,8 @@ class JobTest : public ::testing::Test {
   }
 
   fs::path dir_, build_bin_, run_dir_;
+  bool wait_on_loss_ = true;
+  int max_restarts_ = 3;
   std::set<pid_t> workers_;
   absl::Time started_, ended_;
   std::string summary_, checkpoint_;
@@ -142,10 +172,51 @@ TEST_F(JobTest, ANodeAgentThatEndsBeforeItJoinsIsNamed) {
 }
 
 TEST_F(JobTest, AKilledControllerIsNamed) {
+  wait_on_loss_ = false;
   const absl::Status status = Run("work 1 0\n", [this] { Kill("runtime_controller"); });
   EXPECT_THAT(std::string(status.message()), HasSubstr("manta-controller was killed by signal 9"));
   EXPECT_EQ(ExitCode(status), 69);
   EXPECT_GT(GetErrorInfo(status).last_lines_size(), 0);
+  ExpectNoWorkerLeft();
+}
+
+TEST_F(JobTest, AKilledControllerIsStartedAgainAndFindsItsWorkers) {
+  std::set<pid_t> after;
+  const absl::Status status = Run("seconds 3\nwork 2 0\n", [&] {
+    Kill("runtime_controller");
+    absl::SleepFor(absl::Milliseconds(1500));
+    after = Running(workers_);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(summary_, "waited");
+  EXPECT_EQ(after, workers_);
+  EXPECT_GE(ended_ - started_, absl::Seconds(3));  // it began again with the groups that were there
+  EXPECT_THAT(Log("controller.log"), HasSubstr("job run: goes on"));
+  ExpectNoWorkerLeft();
+}
+
+TEST_F(JobTest, AControllerThatIsKilledTooOftenEndsTheRun) {
+  max_restarts_ = 1;
+  const absl::Status status = Run("work 1 0\n", [this] {
+    Kill("runtime_controller");
+    const absl::Time end = absl::Now() + absl::Seconds(20);
+    absl::SleepFor(absl::Milliseconds(100));
+    while (Descendants(getpid()).count("runtime_controller") == 0 && absl::Now() < end) absl::SleepFor(absl::Milliseconds(20));
+    Kill("runtime_controller");
+  });
+  EXPECT_THAT(std::string(status.message()), HasSubstr("after 1 restarts within a minute"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("manta-controller was killed by signal 9"));
+  EXPECT_EQ(ExitCode(status), 69);
+  ExpectNoWorkerLeft();
+}
+
+TEST_F(JobTest, InterruptWhileTheControllerIsAwayEndsEverything) {
+  const absl::Status status = Run("work 1 0\n", [this] {
+    Kill("runtime_controller");
+    kill(getpid(), SIGINT);
+  });
+  EXPECT_EQ(status.code(), absl::StatusCode::kCancelled) << status;
+  EXPECT_LT(ended_ - started_, absl::Seconds(8));
   ExpectNoWorkerLeft();
 }
 
@@ -156,18 +227,23 @@ TEST_F(JobTest, AKilledWorkerIsNamed) {
 }
 
 TEST_F(JobTest, AKilledNodeAgentIsNamed) {
-  // The agent and each worker's shim are the same executable; the agent is the job's own child.
-  const absl::Status status = Run("work 1 0\n", [] {
-    std::error_code error;
-    for (const auto& task : fs::directory_iterator(absl::StrCat("/proc/", getpid(), "/task"), error)) {
-      std::ifstream children(task.path() / "children");
-      for (pid_t child; children >> child;) {
-        if (fs::read_symlink(absl::StrCat("/proc/", child, "/exe"), error).filename() == "manta-node") KillProcess(child, SIGKILL);
-      }
-    }
-  });
+  wait_on_loss_ = false;
+  const absl::Status status = Run("work 1 0\n", [] { KillAgent(); });
   EXPECT_FALSE(status.ok());
   EXPECT_EQ(ExitCode(status), 69) << status;
+  ExpectNoWorkerLeft();
+}
+
+TEST_F(JobTest, AKilledNodeAgentIsStartedAgainAndTakesItsWorkersBack) {
+  std::set<pid_t> after;
+  const absl::Status status = Run("seconds 4\nwork 2 0\n", [&] {
+    KillAgent();
+    absl::SleepFor(absl::Milliseconds(1500));
+    after = Running(workers_);
+  });
+  EXPECT_TRUE(status.ok()) << status;
+  EXPECT_EQ(after, workers_);
+  EXPECT_THAT(Log("node.log"), HasSubstr("runs, and is taken over"));
   ExpectNoWorkerLeft();
 }
 

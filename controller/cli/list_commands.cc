@@ -57,11 +57,11 @@ void PrintGroups(const v1::ListReply& reply) {
 }
 
 void PrintJobs(const v1::ListReply& reply) {
-  Table table({"job", "name", "state", "priority", "step", "submitted", "run folder", "waits for"});
+  Table table({"job", "name", "state", "priority", "step", "head restarts", "submitted", "run folder", "waits for"});
   for (const v1::JobInfo& job : reply.jobs()) {
     table.Add({job.job(), job.name().empty() ? "-" : job.name(), job.state(), absl::StrCat(job.priority()),
                job.num_steps() > 0 ? absl::StrCat(job.step(), " of ", job.num_steps()) : "-",
-               Ago(job.submitted_unix_ms()), job.run_dir(), job.waits_for().empty() ? "-" : job.waits_for()});
+               absl::StrCat(job.head_restarts()), Ago(job.submitted_unix_ms()), job.run_dir(), job.waits_for().empty() ? "-" : job.waits_for()});
   }
   table.Print();
 }

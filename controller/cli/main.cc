@@ -66,6 +66,9 @@ void AddRunOptions(CLI::App& command, RunOptions& run) {
   command.add_option("overrides", run.overrides, "key=value, +key=value or ~key");
   command.add_flag("--check", run.check_only, "look at everything that the run would read, and start nothing");
   command.add_flag("--print-config", run.print_config, "print the resolved configuration, and start nothing");
+  command.add_option("--on-controller-loss", run.on_controller_loss,
+                     "wait or stop: what a killed controller or node agent means to the run (cluster.on_controller_loss)")
+      ->check(CLI::IsMember({"wait", "stop"}));
 }
 
 void AddGenerateOptions(CLI::App& command, GenerateOptions& generate) {
@@ -138,6 +141,10 @@ int Main(int argc, char** argv) {
     if (error.get_exit_code() == static_cast<int>(CLI::ExitCodes::Success)) return app.exit(error);
     std::fprintf(stderr, "manta: error: %s\nTry `manta --help`, or `manta COMMAND --help`.\n", error.what());
     return kUsageError;
+  }
+  for (RunOptions* options : {&run, &eval}) {
+    if (options->on_controller_loss.empty()) continue;
+    options->overrides.push_back(absl::StrCat("cluster.on_controller_loss=", options->on_controller_loss));
   }
   run.command_line = eval.command_line = CommandLine(argc, argv);
   eval.must_be_eval = true;

@@ -29,7 +29,12 @@ absl::Status RunJob(const config::Tree& tree, const config::RunConfig& run, cons
                       : std::max<int64_t>(1, run.cluster.trainer_ranks) + run.cluster.generators;
   for (const config::ActorGroupConfig& group : run.actors) ranks += group.ranks * group.cpus;
   const int cpu_slots = static_cast<int>(std::max<int64_t>(ranks, std::thread::hardware_concurrency()));
-  Job job({.bin_dir = BinDir(), .run_dir = run_dir, .config_path = config_path, .cpu_slots = cpu_slots});
+  Job job({.bin_dir = BinDir(),
+           .run_dir = run_dir,
+           .config_path = config_path,
+           .cpu_slots = cpu_slots,
+           .wait_on_loss = run.cluster.wait_on_controller_loss,
+           .max_restarts = static_cast<int>(run.cluster.max_controller_restarts)});
   absl::Status status = WithProgramsExitCode(run, job.Run());
   if (!job.summary().empty()) {
     std::printf("%s%s", job.summary().c_str(), job.summary().back() == '\n' ? "" : "\n");

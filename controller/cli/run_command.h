@@ -12,6 +12,7 @@ namespace manta::cli {
 struct RunOptions {
   std::string config;
   std::vector<std::string> overrides;
+  std::string on_controller_loss;  // "wait" or "stop"; empty: as the configuration has it
   bool check_only = false;    // look at everything that would be read, start nothing
   bool print_config = false;  // print the resolved configuration, start nothing
   bool must_be_eval = false;

@@ -16,6 +16,7 @@ void Print(const v1::GetStatusReply& reply) {
   if (reply.num_steps() > 0) {  // known once the loop has begun; an evaluation has none
     std::printf(", step %lld of %lld", static_cast<long long>(reply.step()), static_cast<long long>(reply.num_steps()));
   }
+  if (reply.head_restarts() > 0) std::printf(", controller restarted %d times", reply.head_restarts());
   std::printf("\n\n");
   Table nodes({"node", "alive", "cpu slots", "gpus"});
   for (const v1::NodeStatus& node : reply.nodes()) {

@@ -2,9 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <map>
 
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "common/metrics/summary.h"
@@ -23,6 +25,14 @@ int PrintError(const absl::Status& status) {
 }
 
 void PrintWarning(const std::string& text) { std::fprintf(stderr, "manta: warning: %s\n", text.c_str()); }
+
+void PrintDeath(const absl::Status& death, const std::string& then) {
+  PrintWarning(absl::StrCat(std::string(death.message()), ": ", then));
+  const v1::ErrorInfo info = GetErrorInfo(death);
+  for (int i = std::max(0, info.last_lines_size() - 3); i < info.last_lines_size(); ++i) {
+    std::fprintf(stderr, "  | %s\n", info.last_lines(i).c_str());
+  }
+}
 
 ProgressView::ProgressView() : terminal_(isatty(STDOUT_FILENO) == 1) {}
 

@@ -11,6 +11,8 @@ namespace manta::cli {
 // "manta: error: MESSAGE", then the last lines of the process that died, if it says. Returns the exit code.
 int PrintError(const absl::Status& status);
 void PrintWarning(const std::string& text);
+// Of a death that is not the end: with the last lines of who died. `then`: what comes of it.
+void PrintDeath(const absl::Status& death, const std::string& then);
 
 // Shows a run's events: a line a step, and in a terminal a passing line that says what goes on now.
 class ProgressView {

@@ -125,6 +125,42 @@ Task<absl::Status> JobCluster::StopGroup(std::shared_ptr<Group> group, absl::Dur
   co_return status;
 }
 
+std::vector<std::string> JobCluster::Roles() const {
+  v1::ListRequest request;
+  request.set_groups(true);
+  request.set_job(options_.job);
+  v1::ListReply reply;
+  core_.List(request, &reply);
+  std::vector<std::string> roles;
+  for (const v1::GroupInfo& group : reply.groups()) {
+    if (!group.detached()) roles.push_back(group.role());
+  }
+  return roles;
+}
+
+Task<absl::Status> JobCluster::EndGroups(std::vector<std::string> roles, absl::Duration grace,
+                                         absl::Duration patience) {
+  const absl::Time until = loop_.Now() + patience;
+  for (const std::string& role : roles) {
+    const auto found = groups_.find(role);
+    if (found == groups_.end()) continue;
+    found->second->stopping = true;
+    if (found->second->group != nullptr) {
+      found->second->group->ended_.Cancel(absl::CancelledError(absl::StrCat("group ", role, " was stopped")));
+    }
+  }
+  for (const std::string& role : roles) {
+    while (true) {
+      const absl::Status gone = co_await Remove(role, grace);
+      if (gone.ok()) break;
+      if (stopping_ || loop_.Now() >= until) co_return gone;
+      co_await Sleep(loop_, absl::Milliseconds(200), CancelToken());
+    }
+    groups_.erase(role);
+  }
+  co_return absl::OkStatus();
+}
+
 Task<absl::Status> JobCluster::StopAll(absl::Duration grace) {
   stopping_ = true;
   std::vector<Task<absl::Status>> ends;

@@ -58,6 +58,12 @@ class JobCluster {
   Task<absl::StatusOr<std::shared_ptr<Group>>> StartGroup(v1::GroupRequest request);
   // Ends the group's processes (SIGTERM, SIGKILL after `grace`) and waits until the agents say that they are gone.
   Task<absl::Status> StopGroup(std::shared_ptr<Group> group, absl::Duration grace);
+  // Groups of this job that are there, an earlier controller's among them: StartGroup with their spec takes them over as
+  // they are (Group::adopted). Ended ones, and those that outlive the job, are not named.
+  std::vector<std::string> Roles() const;
+  // Ends those of them, and waits for it up to `patience`: agents may have to come back first. New ones may be started
+  // then.
+  Task<absl::Status> EndGroups(std::vector<std::string> roles, absl::Duration grace, absl::Duration patience);
   // Every group of this job. Nothing can be started any more. The agents stay: they are told by core::Shutdown.
   Task<absl::Status> StopAll(absl::Duration grace);
   // Called on the loop once for each group that fails after it was ready.

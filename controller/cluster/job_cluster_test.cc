@@ -365,6 +365,26 @@ TEST_F(JobClusterTest, AJobFindsItsGroupsAgainAfterTheHeadWasStartedAnew) {
   const absl::Status refused = Start(other).status();
   EXPECT_EQ(refused.code(), absl::StatusCode::kAlreadyExists);
   EXPECT_THAT(std::string(refused.message()), HasSubstr("args"));
+  // Or it ends what there is, and begins with its own.
+  EXPECT_EQ(cluster_->Roles(), std::vector<std::string>{"train"});
+  EXPECT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
+  EXPECT_TRUE(cluster_->Roles().empty());
+  EXPECT_EQ(node->stopped.size(), 2u);
+  const auto anew = Start(spec);
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_FALSE((*anew)->adopted());
+  EXPECT_NE((*anew)->epoch(), epoch);
+}
+
+TEST_F(JobClusterTest, EndingGroupsIsNoFailureOfTheJob) {
+  Make();
+  auto node = Node("n0", 2);
+  auto group = Start({.role = "train", .cpu_slots_per_rank = 1}).value();
+  EXPECT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
+  Settle();
+  EXPECT_EQ(group->health().code(), absl::StatusCode::kCancelled);
+  EXPECT_TRUE(failures_.empty());
+  EXPECT_EQ(cluster_->free_cpu_slots(), 2);
 }
 
 }  // namespace

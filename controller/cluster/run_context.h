@@ -14,9 +14,10 @@
 #include "common/base/task.h"
 #include "controller/cluster/job_cluster.h"
 #include "controller/cluster/run_events.h"
-#include "controller/core/ports.h"
 
 namespace manta::controller {
+
+class DurableCaller;  // controller/calls
 
 struct RunContext {
   EventLoop* loop;
@@ -26,10 +27,9 @@ struct RunContext {
   std::filesystem::path config_path;  // the resolved configuration
   std::filesystem::path bin_dir;      // where manta-train and the other executables lie
   CancelToken stop;
-  std::string job;                   // its name in the cluster; "run" under `manta run`
-  bool resumed = false;              // an earlier controller has begun it: its groups may still be there
-  core::Journal* journal = nullptr;  // for rows of kind kProgress, under the job's name
-  std::string progress;              // the value of that row as an earlier controller left it; empty if none
+  std::string job;       // its name in the cluster; "run" under `manta run`
+  bool resumed = false;  // an earlier controller has begun it: its groups may still be there (JobCluster::Roles)
+  DurableCaller* calls = nullptr;  // to actors with methods of their own
 };
 
 struct RunOutcome {

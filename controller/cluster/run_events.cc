@@ -42,6 +42,11 @@ void RunEvents::Step(int64_t step, int64_t num_steps, double seconds_left,
   Notify();
 }
 
+void RunEvents::At(int64_t step, int64_t num_steps) {
+  step_ = step;
+  num_steps_ = num_steps;
+}
+
 void RunEvents::Text(const std::string& text) {
   if (ended_) return;
   spdlog::info("{}", text);

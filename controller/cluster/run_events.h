@@ -27,6 +27,8 @@ class RunEvents {
   void Phase(const std::string& name, double fraction = -1);
   // A step is done. `seconds_left` for the rest of the run.
   void Step(int64_t step, int64_t num_steps, double seconds_left, const std::map<std::string, double>& metrics);
+  // Where a run stands that has begun, or goes on; no event.
+  void At(int64_t step, int64_t num_steps);
   void Text(const std::string& text);
   void Warning(const std::string& text);
   // Once, the last of a run; what comes after is dropped.

@@ -151,7 +151,8 @@ class Core {
   // Of its code: its groups that are not detached are removed, then the job is over.
   void JobEnded(const std::string& job, const absl::Status& status);
   // Makes known a job that this process runs by itself (`manta run`): no SubmitJob, no JobPort.
-  void AddLocalJob(const std::string& job, const std::string& run_dir);
+  // `head_restarts`: how often it was taken up again by a later head.
+  void AddLocalJob(const std::string& job, const std::string& run_dir, int head_restarts);
 
   // ---- What is heard and read
   // What is now (where the name is known), then every change. A name is a group's own, else its role's ("ROLE" of

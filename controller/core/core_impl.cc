@@ -276,8 +276,8 @@ void Core::JobProgress(const std::string& job, int64_t step, int64_t num_steps) 
 void Core::JobEnded(const std::string& job, const absl::Status& status) {
   impl_->JobEnded(job, status);
 }
-void Core::AddLocalJob(const std::string& job, const std::string& run_dir) {
-  impl_->AddLocalJob(job, run_dir);
+void Core::AddLocalJob(const std::string& job, const std::string& run_dir, int head_restarts) {
+  impl_->AddLocalJob(job, run_dir, head_restarts);
 }
 Subscription Core::Watch(const v1::ResolveRequest& what, std::function<void(const v1::ResolveReply&)> callback) {
   return impl_->Watch(what, std::move(callback));

@@ -135,7 +135,7 @@ class Core::Impl {
   void StopJob(const std::string& id, const std::string& reason, Answer<v1::Done> answer);
   void JobEnded(const std::string& id, const absl::Status& status);
   void FinishJob(const std::string& id, bool late = false);
-  void AddLocalJob(const std::string& id, const std::string& run_dir);
+  void AddLocalJob(const std::string& id, const std::string& run_dir, int head_restarts);
   void SaveJob(const Job& job);
   v1::JobInfo InfoOf(const Job& job) const;
   void ForgetOldJobs();

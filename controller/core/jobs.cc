@@ -52,10 +52,11 @@ void Core::Impl::SubmitJob(v1::SubmitRequest request, Answer<v1::JobInfo> answer
   Changed();
 }
 
-void Core::Impl::AddLocalJob(const std::string& id, const std::string& run_dir) {
+void Core::Impl::AddLocalJob(const std::string& id, const std::string& run_dir, int head_restarts) {
   Job& job = job_table_[id];
   job.id = id;
   job.local = true;
+  job.head_restarts = head_restarts;
   job.request.set_run_dir(run_dir);
   job.submitted_unix_ms = UnixMs();
 }

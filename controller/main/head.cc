@@ -6,6 +6,7 @@
 #include <thread>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
@@ -16,6 +17,7 @@
 #include "common/rpc/refusals.h"
 #include "common/rpc/server.h"
 #include "common/rpc/token.h"
+#include "controller/calls/durable_caller.h"
 #include "controller/node/captured_log.h"
 #include "controller/service/cluster_service.h"
 #include "controller/service/node_service.h"
@@ -72,8 +74,14 @@ class Head::Impl {
     incarnation_ = opened.incarnation;
     for (const core::JournalEntry& entry : opened.entries) {
       if (entry.kind == core::Journal::Kind::kGroup) jobs_with_rows_.insert(entry.key.substr(0, entry.key.find('/')));
-      if (entry.kind == core::Journal::Kind::kProgress) progress_[entry.key] = entry.value;
     }
+    calls_ = std::make_unique<DurableCaller>(
+        loop_, *journal_,
+        DurableCaller::Options{.id = absl::HexStringToBytes(opened.cluster_id),
+                               .incarnation = incarnation_,
+                               .token = token_,
+                               .connect = [this](const std::string& address) { return Connect(address); }},
+        opened.entries);
     core::CoreOptions core = options_.core;
     core.incarnation = incarnation_;
     core.run_dir = options_.run_dir.string();
@@ -99,6 +107,13 @@ class Head::Impl {
     return absl::OkStatus();
   }
 
+  std::shared_ptr<grpc::Channel> Connect(const std::string& address) const {
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = rpc::OpenChannel(address, token_);
+    if (channel.ok()) return *std::move(channel);
+    spdlog::error("{}", std::string(channel.status().message()));
+    return nullptr;
+  }
+
   // In a thread of its own: gRPC waits for every handler, and one whose answer nobody gives any more would be waited
   // for without end.
   bool StopServing(absl::Duration grace) {
@@ -119,7 +134,7 @@ class Head::Impl {
   std::unique_ptr<journal::SqliteJournal> journal_;
   uint64_t incarnation_ = 0;
   std::set<std::string> jobs_with_rows_;
-  std::map<std::string, std::string> progress_;
+  std::unique_ptr<DurableCaller> calls_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<NodeService> nodes_;
   std::unique_ptr<ActorRegistry> registry_;
@@ -182,6 +197,9 @@ absl::StatusOr<std::unique_ptr<Head>> Head::Start(EventLoop& loop, HeadOptions o
 core::Core& Head::core() {
   return *impl_->core_;
 }
+DurableCaller& Head::calls() {
+  return *impl_->calls_;
+}
 journal::SqliteJournal& Head::journal() {
   return *impl_->journal_;
 }
@@ -192,18 +210,10 @@ uint64_t Head::incarnation() const {
   return impl_->incarnation_;
 }
 std::shared_ptr<grpc::Channel> Head::Connect(const std::string& address) const {
-  absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = rpc::OpenChannel(address, impl_->token_);
-  if (channel.ok()) return *std::move(channel);
-  spdlog::error("{}", std::string(channel.status().message()));
-  return nullptr;
+  return impl_->Connect(address);
 }
 bool Head::HasRowsOf(const std::string& job) const {
-  return impl_->jobs_with_rows_.count(job) > 0 || impl_->progress_.count(job) > 0;
-}
-const std::string& Head::ProgressOf(const std::string& job) const {
-  static const std::string none;
-  const auto found = impl_->progress_.find(job);
-  return found == impl_->progress_.end() ? none : found->second;
+  return impl_->jobs_with_rows_.count(job) > 0;
 }
 bool Head::StopServing(absl::Duration grace) {
   return impl_->StopServing(grace);

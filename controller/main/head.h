@@ -27,6 +27,8 @@
 
 namespace manta::controller {
 
+class DurableCaller;  // controller/calls
+
 struct HeadOptions {
   std::filesystem::path run_dir;  // exists; logs/<role>-<rank>.log lie below it
   std::filesystem::path token_file;  // where it is one role's (rpc/keys.h), token.worker lies beside it: the workers'
@@ -53,14 +55,14 @@ class Head {
 
   core::Core& core();
   journal::SqliteJournal& journal();
+  // For calls of jobs to actors that must survive a kill of this process.
+  DurableCaller& calls();
   const std::string& address() const;
   uint64_t incarnation() const;
   // A channel to a worker, with the job's credentials; null where the address cannot be reached with them.
   std::shared_ptr<grpc::Channel> Connect(const std::string& address) const;
   // Whether an earlier head has left rows of this job.
   bool HasRowsOf(const std::string& job) const;
-  // The value of a kProgress row that an earlier head has left; empty if none.
-  const std::string& ProgressOf(const std::string& job) const;
 
   // Takes no new calls, lets those that run go on for `grace`, then cancels them. False where some have not returned:
   // then the head must not be destroyed.

@@ -6,7 +6,6 @@
 #include "absl/strings/str_join.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
-#include "common/config/tree.h"
 #include "spdlog/spdlog.h"
 
 namespace manta::controller {
@@ -14,14 +13,7 @@ namespace {
 
 constexpr absl::Duration kStopGrace = absl::Seconds(1);     // a worker's, between SIGTERM and SIGKILL
 constexpr absl::Duration kStopPatience = absl::Seconds(2);  // for the algorithm to notice
-constexpr absl::Duration kLeftOver = absl::Seconds(60);     // for agents to come back and end what an earlier one left
 constexpr size_t kEndedKept = 100;                          // jobs whose events are still there to be read
-
-// Whether the job takes back what an earlier controller has started for it: a user's own actors go on as they are.
-bool KeepsItsGroups(const std::filesystem::path& config_path) {
-  const absl::StatusOr<config::Tree> tree = config::LoadTree(config_path);
-  return tree.ok() && tree->algorithm() == config::Algorithm::kActors;
-}
 
 }  // namespace
 
@@ -44,7 +36,8 @@ JobRunner::~JobRunner() = default;
 
 void JobRunner::RunLocal(const std::string& name, const std::filesystem::path& run_dir,
                          const std::filesystem::path& config_path, std::function<void(const absl::Status&)> on_end) {
-  head_->core().AddLocalJob(name, run_dir.string());
+  // This process is one of as many as there were incarnations of its journal, which is the run's.
+  head_->core().AddLocalJob(name, run_dir.string(), static_cast<int>(head_->incarnation()) - 1);
   auto job = std::make_shared<Job>(loop_, head_->incarnation() << 32);
   job->name = name;
   job->run_dir = run_dir;
@@ -83,43 +76,14 @@ void JobRunner::Begin(const std::shared_ptr<Job>& job) {
                                                   return head_->Connect(address);
                                                 }});
   job->cluster->OnGroupFailed([job](const Group&, const absl::Status& status) { job->stop.Cancel(status); });
+  job->events->AddListener([this, name = job->name, events = job->events.get()] {
+    head_->core().JobProgress(name, events->step(), events->num_steps());
+  });
   spdlog::info("job {}: {} in {}", job->name, job->resumed ? "goes on" : "begins", job->run_dir.string());
   Spawn(loop_, Drive(this, job), [this, job](const absl::Status& status) { Ended(job, status); });
 }
 
-// Ends what the job has of an earlier controller. The algorithms begin with workers of their own and go on from the
-// newest checkpoint.
-Task<absl::Status> JobRunner::RemoveLeftOver(JobRunner* self, std::shared_ptr<Job> job) {
-  core::Core& core = self->head_->core();
-  v1::ListRequest request;
-  request.set_groups(true);
-  request.set_job(job->name);
-  v1::ListReply left;
-  core.List(request, &left);
-  for (const v1::GroupInfo& group : left.groups()) {
-    if (group.detached()) continue;
-    spdlog::info("job {}: ending group {} of the controller before this one", job->name, group.role());
-    OneShot<absl::StatusOr<v1::Done>> gone(self->loop_);
-    core.RemoveGroup({.job = job->name, .role = group.role()}, kStopGrace,
-                     [gone](absl::StatusOr<v1::Done> done) mutable { gone.Set(std::move(done)); });
-    const auto timer = self->loop_.RunAfter(kLeftOver, [gone]() mutable {
-      gone.Set(absl::DeadlineExceededError("what an earlier controller has left could not be ended"));
-    });
-    const absl::StatusOr<v1::Done> done = co_await gone.Wait();
-    self->loop_.Cancel(timer);
-    if (!done.ok()) co_return done.status();
-  }
-  co_return absl::OkStatus();
-}
-
 Task<absl::Status> JobRunner::Drive(JobRunner* self, std::shared_ptr<Job> job) {
-  if (job->resumed && !KeepsItsGroups(job->config_path)) {
-    const absl::Status removed = co_await RemoveLeftOver(self, job);
-    if (!removed.ok()) {
-      job->events->Ended(removed, "", "");
-      co_return removed;
-    }
-  }
   RunContext context{.loop = &self->loop_,
                      .cluster = job->cluster.get(),
                      .events = job->events.get(),
@@ -129,8 +93,7 @@ Task<absl::Status> JobRunner::Drive(JobRunner* self, std::shared_ptr<Job> job) {
                      .stop = job->stop.token(),
                      .job = job->name,
                      .resumed = job->resumed,
-                     .journal = &self->head_->journal(),
-                     .progress = self->head_->ProgressOf(job->name)};
+                     .calls = &self->head_->calls()};
   internal::RunDetached(self->algorithm_(std::move(context)),
                         [job](absl::StatusOr<RunOutcome> outcome) { job->returned.Set(std::move(outcome)); });
   const auto on_stop = job->stop.token().OnCancel([self, job] { self->StopActors(job); });

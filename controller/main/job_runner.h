@@ -44,7 +44,6 @@ class JobRunner final : public Head::Jobs {
  private:
   struct Job;
   void Begin(const std::shared_ptr<Job>& job);
-  static Task<absl::Status> RemoveLeftOver(JobRunner* self, std::shared_ptr<Job> job);
   static Task<absl::Status> Drive(JobRunner* self, std::shared_ptr<Job> job);
   void Ended(const std::shared_ptr<Job>& job, const absl::Status& status);
   void StopActors(const std::shared_ptr<Job>& job);

@@ -85,6 +85,11 @@ Task<absl::Status> GeneratorPool::Configure(v1::ConfigureGeneratorRequest reques
   co_return replies.status();
 }
 
+Task<absl::StatusOr<std::vector<v1::GeneratorStats>>> GeneratorPool::Stats() {
+  return CallAll<v1::GetGeneratorStatsRequest, v1::GeneratorStats>(&Stub::async::GetStats, v1::GetGeneratorStatsRequest(),
+                                                                   absl::Seconds(20), "ask how it is");
+}
+
 int GeneratorPool::Assign(int num_samples) {
   const auto least = std::min_element(generators_.begin(), generators_.end(), [](const auto& a, const auto& b) {
     return a.outstanding < b.outstanding;

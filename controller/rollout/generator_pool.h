@@ -40,6 +40,9 @@ class GeneratorPool {
   Task<std::vector<absl::StatusOr<Completion>>> Generate(int generator, std::vector<int32_t> prompt,
                                                          v1::SamplingParams sampling, std::vector<uint64_t> seeds);
 
+  // Of each; FAILED_PRECONDITION where one is not configured.
+  Task<absl::StatusOr<std::vector<v1::GeneratorStats>>> Stats();
+
   // Every generator takes the version; the slowest decides when it is done.
   Task<absl::StatusOr<v1::UpdateWeightsReply>> UpdateWeights(v1::UpdateWeightsRequest request);
 

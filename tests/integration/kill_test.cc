@@ -55,9 +55,15 @@ class KillTest : public ::testing::Test {
   }
 
   const std::set<std::string> shared_memory_before_ = SharedMemory();
+  static std::vector<std::string> Overrides(const std::string& more) {
+    std::vector<std::string> overrides = {"grpo.val_at_start=false", "grpo.val_period=0", "checkpointing.save_period=1"};
+    if (!more.empty()) overrides.push_back(more);
+    return overrides;
+  }
+  explicit KillTest(const std::string& more = "") : run_(kGrpoConfig, Overrides(more), work_ / "run") {}
+
   WorkFolder work_;
-  MantaRun run_{
-      kGrpoConfig, {"grpo.val_at_start=false", "grpo.val_period=0", "checkpointing.save_period=1"}, work_ / "run"};
+  MantaRun run_;
   int pid_ = -1;
   ExitStatus exit_;
 };
@@ -79,10 +85,14 @@ TEST_F(KillTest, RewardWorker) {
 TEST_F(KillTest, Shim) {
   ExpectKilled("--shim gen-0.", "gen-0 (pid ", absl::Milliseconds(100));
 }
-TEST_F(KillTest, NodeAgent) {
+class KillTestStop : public KillTest {
+ protected:
+  KillTestStop() : KillTest("cluster.on_controller_loss=stop") {}
+};
+TEST_F(KillTestStop, NodeAgent) {
   ExpectKilled("manta-node --controller ", "the node agent of ", absl::Milliseconds(80));
 }
-TEST_F(KillTest, Controller) {
+TEST_F(KillTestStop, Controller) {
   ExpectKilled("manta-controller ", "manta-controller was killed by signal 9 (Killed)", absl::Milliseconds(60));
 }
 TEST_F(KillTest, Manta) {

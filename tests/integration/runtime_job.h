@@ -34,19 +34,23 @@ class RuntimeJob {
                       std::vector<std::string> node_args = {"--cpu-slots", "4"}, int parent_pid = 0)
       : folder_("runtime-test") {
     std::ofstream(run_dir() / "config.resolved.yaml") << config;
-    std::vector<std::string> args = {"--run-dir", run_dir().string()};
-    if (parent_pid > 0) args.insert(args.end(), {"--parent-pid", absl::StrCat(parent_pid)});
-    args.insert(args.end(), controller_args.begin(), controller_args.end());
-    auto [controller, address] = folder_.StartServer("runtime_controller", args, "controller.log");
-    controller_.emplace(std::move(controller));
-    address_ = address;
-    stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token()).value());
+    controller_args_ = {"--run-dir", run_dir().string()};
+    if (parent_pid > 0) controller_args_.insert(controller_args_.end(), {"--parent-pid", absl::StrCat(parent_pid)});
+    controller_args_.insert(controller_args_.end(), controller_args.begin(), controller_args.end());
+    StartController();
     node_args_ = {"--controller", address_, "--token-file", folder_.agents_token_file(), "--name", "n0"};
     if (parent_pid > 0) node_args_.insert(node_args_.end(), {"--parent-pid", absl::StrCat(parent_pid)});
     node_args_.insert(node_args_.end(), node_args.begin(), node_args.end());
     StartNode();
   }
-  // Again, after the first was killed: as whoever watches over agents does.
+  // Each again, after the first was killed: as whoever watches over them does.
+  void StartController() {
+    auto [controller, address] = folder_.StartServer("runtime_controller", controller_args_, "controller.log");
+    controller_.emplace(std::move(controller));
+    address_ = address;
+    stream_.reset();
+    stub_ = v1::ControllerService::NewStub(rpc::OpenChannel(address_, token()).value());
+  }
   void StartNode() { node_.emplace(folder_.Start("manta-node", node_args_, "node-n0.log")); }
 
   ~RuntimeJob() {
@@ -142,7 +146,7 @@ class RuntimeJob {
   EventLoop loop_;
   JobFolder folder_;
   std::string address_;
-  std::vector<std::string> node_args_;
+  std::vector<std::string> controller_args_, node_args_;
   std::optional<Process> controller_, node_;
   std::unique_ptr<v1::ControllerService::Stub> stub_;
   std::optional<rpc::Stream<v1::RunEvent>> stream_;
