@@ -47,7 +47,7 @@ struct Patience {
   absl::Duration poll = absl::Milliseconds(50);
   absl::Duration quiet = absl::Milliseconds(150);   // so long must nothing have begun: a last call may be on its way
   absl::Duration uneven = absl::Seconds(3);         // for a call on its way to reach the others
-  absl::Duration partly = absl::Minutes(1);         // one rank's part may take so much longer than another's
+  absl::Duration partly = absl::Seconds(15);        // one rank's part may take so much longer than another's
   absl::Duration longest = absl::Minutes(60);       // that one call may take
 };
 
