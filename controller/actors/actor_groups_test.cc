@@ -23,7 +23,7 @@ class ActorGroupsTest : public ::testing::Test {
     core_ = std::make_unique<core::Core>(*loop_, journal_, nullptr,
                                          core::CoreOptions{.incarnation = ++incarnation_, .run_dir = "/run"},
                                          std::move(rows));
-    core_->AddLocalJob("run", "/run");
+    core_->AddLocalJob("run", "/run", 0);
     cluster_ = std::make_unique<JobCluster>(*loop_, *core_, JobCluster::Options());
     cluster_->OnGroupFailed([this](const Group&, const absl::Status& status) { stop_.Cancel(status); });
     EXPECT_TRUE(node_->Join(*core_).ok());
