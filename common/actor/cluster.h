@@ -23,7 +23,7 @@ std::filesystem::path DefaultClusterFolder();
 // last (logs/latest), else DefaultClusterFolder. NOT_FOUND says what was looked for and how to get one.
 [[nodiscard]] absl::StatusOr<std::filesystem::path> FindClusterFolder(const std::string& given = "");
 
-// FOLDER/controller.address.
+// FOLDER/controller.address. NOT_FOUND where the folder is no run's or its controller never came up.
 [[nodiscard]] absl::StatusOr<std::string> ReadHeadAddress(const std::filesystem::path& folder);
 
 // A client that finds actors by name. No connection is made yet.
