@@ -8,8 +8,8 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
-#include "controller/cli/channels.h"
 #include "controller/cli/cluster_client.h"
 #include "controller/cli/cluster_commands.h"
 #include "google/protobuf/descriptor.pb.h"
@@ -108,7 +108,7 @@ absl::StatusOr<v1::ActorInfo> FindReady(ClusterClient& client, const CallCommand
 
 absl::StatusOr<std::string> Invoke(const v1::ActorInfo& actor, const std::string& token, const std::string& method,
                                    const std::string& payload, absl::Time until) {
-  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(actor.address(), token));
+  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(actor.address(), token));
   const auto stub = v1::CallService::NewStub(channel);
   std::random_device device;
   std::string id(16, '\0');

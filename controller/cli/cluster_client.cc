@@ -3,9 +3,9 @@
 #include "absl/strings/match.h"
 #include "common/actor/cluster.h"
 #include "common/base/status.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
-#include "controller/cli/channels.h"
-#include "controller/cli/run_dir.h"
+#include "controller/cli/certificates.h"
 
 namespace manta::cli {
 namespace {
@@ -14,17 +14,9 @@ namespace fs = std::filesystem;
 
 }  // namespace
 
-fs::path DefaultClusterDir() {
-  return actor::DefaultClusterFolder();
-}
-
-absl::StatusOr<fs::path> FindClusterDir(const std::string& given) {
-  return actor::FindClusterFolder(given);
-}
-
 absl::StatusOr<ClusterClient> ClusterClient::Open(const std::string& given_dir) {
-  MANTA_ASSIGN_OR_RETURN(const fs::path dir, FindClusterDir(given_dir));
-  MANTA_ASSIGN_OR_RETURN(const std::string address, ReadControllerAddress(dir));
+  MANTA_ASSIGN_OR_RETURN(const fs::path dir, actor::FindClusterFolder(given_dir));
+  MANTA_ASSIGN_OR_RETURN(const std::string address, actor::ReadHeadAddress(dir));
   absl::StatusOr<std::string> token = rpc::ReadTokenFile(dir / "token");
   for (const char* other : {"token.node", "token.reader"}) {  // of who may do less
     if (absl::IsNotFound(token.status())) token = rpc::ReadTokenFile(dir / other);
@@ -36,7 +28,7 @@ absl::StatusOr<ClusterClient> ClusterClient::Open(const std::string& given_dir) 
 absl::StatusOr<ClusterClient> ClusterClient::OpenAt(const std::string& address, const std::string& token,
                                                     fs::path dir) {
   MANTA_RETURN_IF_ERROR(UseCertificates());
-  MANTA_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address, token));
+  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(address, token));
   ClusterClient client;
   client.dir_ = std::move(dir);
   client.address_ = address;

@@ -24,11 +24,6 @@ namespace manta::cli {
 
 inline constexpr absl::Duration kAnswerDeadline = absl::Seconds(10);  // of what the head answers at once
 
-// Where `manta launch` makes a cluster unless it is told where: ~/.manta/default.
-std::filesystem::path DefaultClusterDir();
-// NOT_FOUND says what was looked for and how to get one.
-[[nodiscard]] absl::StatusOr<std::filesystem::path> FindClusterDir(const std::string& given);
-
 class ClusterClient {
  public:
   [[nodiscard]] static absl::StatusOr<ClusterClient> Open(const std::string& given_dir);

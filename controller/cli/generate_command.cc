@@ -14,11 +14,11 @@
 #include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
 #include "common/template/chat_template.h"
 #include "common/tokenizer/stream_decoder.h"
 #include "common/tokenizer/tokenizer.h"
-#include "controller/cli/channels.h"
 #include "controller/cli/check.h"
 #include "controller/cli/child.h"
 #include "manta/v1/generator.grpc.pb.h"
@@ -86,7 +86,7 @@ class Generation {
     child_ = *std::move(child);
     absl::StatusOr<std::string> address = co_await child_->Address(absl::Seconds(30));
     if (!address.ok()) co_return address.status();
-    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = OpenLastingChannel(*address, *token);
+    absl::StatusOr<std::shared_ptr<grpc::Channel>> channel = rpc::OpenChannel(*address, *token);
     if (!channel.ok()) co_return channel.status();
     stub_ = v1::GeneratorService::NewStub(*channel);
     absl::Status status = co_await Configure();

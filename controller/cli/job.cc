@@ -10,8 +10,9 @@
 #include "common/base/signals.h"
 #include "common/base/status.h"
 #include "common/rpc/call.h"
+#include "common/rpc/channel.h"
 #include "common/rpc/keys.h"
-#include "controller/cli/channels.h"
+#include "controller/cli/certificates.h"
 #include "controller/cli/run_dir.h"
 
 namespace manta::cli {
@@ -75,7 +76,7 @@ Task<absl::Status> Job::StartController() {
                                          std::move(args), options_.run_dir / "logs" / "controller.log"));
   MANTA_CO_ASSIGN_OR_RETURN(address_, co_await controller_->Address(kStartDeadline));
   MANTA_CO_RETURN_IF_ERROR(WriteControllerAddress(options_.run_dir, address_));
-  MANTA_CO_ASSIGN_OR_RETURN(const auto channel, OpenLastingChannel(address_, token_));
+  MANTA_CO_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(address_, token_));
   stubs_.push_back(v1::ControllerService::NewStub(channel));
   co_return absl::OkStatus();
 }

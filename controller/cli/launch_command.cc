@@ -9,6 +9,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/actor/cluster.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/rpc/keys.h"
@@ -86,7 +87,7 @@ absl::Status StartNode(const NodeOptions& node, const fs::path& dir, const std::
 fs::path OwnDir(const std::string& given) {
   const char* variable = std::getenv("MANTA_DIR");
   if (!given.empty()) return given;
-  return variable != nullptr && variable[0] != '\0' ? fs::path(variable) : DefaultClusterDir();
+  return variable != nullptr && variable[0] != '\0' ? fs::path(variable) : actor::DefaultClusterFolder();
 }
 
 absl::Status MakeDir(const fs::path& dir) {

@@ -27,7 +27,7 @@ absl::Status WithProgramsExitCode(const config::RunConfig& run, absl::Status sta
 // 69 a process died.
 int Run(const RunOptions& options);
 
-// `dir`: see FindClusterDir.
+// `dir`: see actor::FindClusterFolder.
 int Status(const std::string& dir, bool json);
 
 }  // namespace manta::cli

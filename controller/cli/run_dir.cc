@@ -74,13 +74,4 @@ absl::Status WriteControllerAddress(const fs::path& run_dir, const std::string& 
   return WriteFileAtomically(run_dir / "controller.address", address + "\n");
 }
 
-absl::StatusOr<std::string> ReadControllerAddress(const fs::path& run_dir) {
-  absl::StatusOr<std::string> text = ReadFile(run_dir / "controller.address", 256);
-  if (!text.ok()) {
-    return absl::NotFoundError(absl::StrCat(run_dir.string(), ": not the folder of a run that has started (",
-                                            std::string(text.status().message()), ")"));
-  }
-  return text->substr(0, text->find('\n'));
-}
-
 }  // namespace manta::cli

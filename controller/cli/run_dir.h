@@ -20,9 +20,7 @@ namespace manta::cli {
                                                                         const config::RunConfig& run,
                                                                         const std::string& command_line);
 
-// The address of the run's controller, for `manta status`.
+// The address of the run's controller, for who looks for it there (actor::ReadHeadAddress).
 [[nodiscard]] absl::Status WriteControllerAddress(const std::filesystem::path& run_dir, const std::string& address);
-// NOT_FOUND where the folder is no run's or its controller never came up.
-[[nodiscard]] absl::StatusOr<std::string> ReadControllerAddress(const std::filesystem::path& run_dir);
 
 }  // namespace manta::cli

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include "absl/strings/str_cat.h"
+#include "common/actor/cluster.h"
 #include "common/base/file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -48,9 +49,9 @@ TEST_F(RunDirTest, ResolvedConfigurationRunsAgain) {
 
 TEST_F(RunDirTest, ControllerAddress) {
   const fs::path run_dir = MakeRunDir(dir_).value();
-  EXPECT_FALSE(ReadControllerAddress(run_dir).ok());
+  EXPECT_FALSE(actor::ReadHeadAddress(run_dir).ok());
   ASSERT_TRUE(WriteControllerAddress(run_dir, "127.0.0.1:99").ok());
-  EXPECT_EQ(ReadControllerAddress(run_dir).value(), "127.0.0.1:99");
+  EXPECT_EQ(actor::ReadHeadAddress(run_dir).value(), "127.0.0.1:99");
 }
 
 }  // namespace
