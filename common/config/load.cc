@@ -55,12 +55,14 @@ absl::StatusOr<Node> ReadMergedInner(const fs::path& path, std::vector<fs::path>
   return merged;
 }
 
+constexpr char kTrees[] = "grpo, sft, eval";  // of the algorithms; and actors
+
 absl::StatusOr<Algorithm> FindAlgorithm(const Node& root, const std::string& file) {
   for (const char* later : {"dpo", "rm", "ppo", "distillation"}) {
     const Node* node = root.Find(later);
     if (node != nullptr && !node->is_null()) {
       return UserError(absl::StrCat(node->mark.ToString(), ": the algorithm '", later,
-                                    "' is not implemented yet; there are grpo, sft, eval and actors"));
+                                    "' is not implemented yet; there are ", kTrees, " and actors"));
     }
   }
   std::vector<std::pair<Algorithm, const Node*>> found;
@@ -82,7 +84,7 @@ absl::StatusOr<Algorithm> FindAlgorithm(const Node& root, const std::string& fil
     return UserError(absl::StrCat(root.items[i].mark.ToString(), ": unknown key '", root.keys[i], "'",
                                   nearest.empty() ? "" : absl::StrCat("; did you mean '", nearest, "'?")));
   }
-  return UserError(absl::StrCat(file, ": no algorithm: expected one of the trees grpo, sft, eval or actors"));
+  return UserError(absl::StrCat(file, ": no algorithm: expected one of the trees ", kTrees, " or actors"));
 }
 
 // The value at `parts` below `node`, where nothing stands there yet.

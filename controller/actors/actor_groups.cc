@@ -5,12 +5,12 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "common/actor/zygote.h"  // the variable's name alone: nothing of it is linked
 #include "common/base/status.h"
 
 namespace manta::controller {
 namespace {
 
-constexpr char kWorkingDirVariable[] = "MANTA_WORKING_DIR";  // common/actor/zygote.h; no gRPC here
 constexpr int kMostNamed = 8;  // ranks that a line about a group lists
 
 int64_t Milliseconds(double seconds) {
@@ -48,7 +48,7 @@ v1::GroupRequest GroupRequestOf(const config::ActorGroupConfig& group, const std
   request.set_executable(group.executable);
   for (const std::string& arg : group.args) request.add_args(arg);
   request.mutable_env()->insert(group.env.begin(), group.env.end());
-  if (!group.working_dir.empty()) (*request.mutable_env())[kWorkingDirVariable] = group.working_dir;
+  if (!group.working_dir.empty()) (*request.mutable_env())[actor::kWorkingDirVariable] = group.working_dir;
   for (const std::string& name : group.env_allow) request.add_env_allow(name);
   request.set_plain(group.plain);
   request.set_prefork(group.prefork);

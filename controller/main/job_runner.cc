@@ -11,7 +11,6 @@
 namespace manta::controller {
 namespace {
 
-constexpr absl::Duration kStopGrace = absl::Seconds(1);     // a worker's, between SIGTERM and SIGKILL
 constexpr absl::Duration kStopPatience = absl::Seconds(2);  // for the algorithm to notice
 constexpr size_t kEndedKept = 100;                          // jobs whose events are still there to be read
 

@@ -19,6 +19,8 @@
 
 namespace manta::controller {
 
+inline constexpr absl::Duration kStopGrace = absl::Seconds(1);  // a worker's, between SIGTERM and SIGKILL
+
 using Algorithm = std::function<Task<absl::StatusOr<RunOutcome>>(RunContext)>;
 
 class JobRunner final : public Head::Jobs {

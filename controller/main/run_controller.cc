@@ -20,9 +20,7 @@
 namespace manta::controller {
 namespace {
 
-constexpr char kLocalJob[] = "run";
 constexpr rlim_t kOpenFiles = 65536;
-constexpr absl::Duration kStopGrace = absl::Seconds(1);  // a worker's, between SIGTERM and SIGKILL
 constexpr absl::Duration kShutdownPatience = absl::Seconds(5);
 constexpr absl::Duration kWatcherGrace = absl::Seconds(1);  // for the command line to come and to read the last event
 
@@ -55,7 +53,7 @@ class Controller {
     std::printf("listening %s\n", head_->address().c_str());
     std::fflush(stdout);
     if (!options_.cluster) {  // before the loop answers anyone who asks for it
-      jobs_.RunLocal(kLocalJob, options_.run_dir, options_.config_path,
+      jobs_.RunLocal(core::kOnlyJob, options_.run_dir, options_.config_path,
                      [this](const absl::Status& status) { ShutDown(status); });
     }
     const absl::Status result = RunToCompletion(loop_, WaitEnded(this));
@@ -69,7 +67,7 @@ class Controller {
 
   // A run may have ended before whoever started it had a connection to watch it.
   void AwaitWatcher() {
-    const absl::StatusOr<RunService::Runs::Run> run = jobs_.Find(kLocalJob);
+    const absl::StatusOr<RunService::Runs::Run> run = jobs_.Find(core::kOnlyJob);
     const absl::Time until = loop_.Now() + kWatcherGrace;
     while (run.ok() && !run->events->had_listener() && loop_.Now() < until) loop_.RunFor(absl::Milliseconds(20));
   }
@@ -116,7 +114,7 @@ class Controller {
     if (fd < 0) return absl::CancelledError("the process that started the controller is gone");
     loop_.WatchReadable(fd, [this, fd] {
       loop_.Unwatch(fd);
-      const absl::StatusOr<RunService::Runs::Run> run = jobs_.Find(kLocalJob);
+      const absl::StatusOr<RunService::Runs::Run> run = jobs_.Find(core::kOnlyJob);
       if (run.ok()) {
         if (run->events->ended()) return;
         run->events->Warning(absl::StrCat("manta run was killed (pid ", options_.parent_pid, "): stopping everything"));
