@@ -18,6 +18,7 @@
 #include "gtest/gtest.h"
 #include "manta/v1/controller.grpc.pb.h"
 #include "tests/integration/manta_run.h"
+#include "tests/integration/same_run.h"
 
 namespace manta::testing {
 namespace {
@@ -73,21 +74,6 @@ class EventReader {
   std::optional<rpc::Stream<v1::RunEvent>> stream_;
   uint64_t last_ = 0;
 };
-
-// What does not measure time.
-std::map<std::string, double> Results(const std::map<std::string, double>& metrics) {
-  std::map<std::string, double> results;
-  for (const auto& [name, value] : metrics) {
-    if (!absl::StartsWith(name, "timing/") && !absl::StartsWith(name, "performance/")) results[name] = value;
-  }
-  return results;
-}
-
-void ExpectSameFile(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto bytes = ReadFile(a);
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  EXPECT_TRUE(*bytes == ReadFile(b).value_or("")) << a << " and " << b << " differ";
-}
 
 void ExpectSameRuns(const WorkFolder& work, const StepMetrics& whole, const MantaRun& killed, int steps) {
   const auto lines = metrics::ReadMetrics(killed.RunFolder() / "metrics.jsonl");

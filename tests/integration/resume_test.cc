@@ -3,26 +3,12 @@
 #include "common/base/kill.h"
 #include "gtest/gtest.h"
 #include "tests/integration/manta_run.h"
+#include "tests/integration/same_run.h"
 
 namespace manta::testing {
 namespace {
 
 constexpr int kSteps = 12, kSavePeriod = 4;
-
-// What does not measure time.
-std::map<std::string, double> Results(const std::map<std::string, double>& metrics) {
-  std::map<std::string, double> results;
-  for (const auto& [name, value] : metrics) {
-    if (!absl::StartsWith(name, "timing/") && !absl::StartsWith(name, "performance/")) results[name] = value;
-  }
-  return results;
-}
-
-void ExpectSameFile(const std::filesystem::path& a, const std::filesystem::path& b) {
-  const auto bytes = ReadFile(a);
-  ASSERT_TRUE(bytes.ok()) << bytes.status();
-  EXPECT_TRUE(*bytes == ReadFile(b).value_or("")) << a << " and " << b << " differ";
-}
 
 void ExpectResumeIsExact(const std::string& config, std::vector<std::string> overrides) {
   WorkFolder work;
