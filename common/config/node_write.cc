@@ -39,7 +39,9 @@ bool PlainIsSafe(std::string_view text) {
   if (LooksNull(text)) return false;
   if (text.front() == ' ' || text.back() == ' ' || text.back() == ':') return false;
   if (std::string_view("-?:,[]{}#&*!|>'\"%@`<=").find(text[0]) != std::string_view::npos) {
-    return text.size() > 1 && text[0] == '-' && (std::isdigit(static_cast<unsigned char>(text[1])) || text[1] == '.');
+    const bool minus =
+        text.size() > 1 && text[0] == '-' && (std::isdigit(static_cast<unsigned char>(text[1])) || text[1] == '.');
+    if (!minus) return false;
   }
   for (unsigned char c : text) {
     if (c < 0x20 || c >= 0x7f || std::string_view("[]{},#\"\\").find(static_cast<char>(c)) != std::string_view::npos) {

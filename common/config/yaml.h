@@ -1,8 +1,8 @@
 // Reads YAML text into Nodes: one document, every node with its file and line.
 //
-// Stricter than yaml-cpp, which takes duplicate keys in silence: those are errors, and so are keys that are not scalars,
-// a second document, nesting beyond 100 levels and aliases that unfold into more than 200,000 nodes. Merge keys (`<<`)
-// are understood. Thread-safe.
+// Stricter than yaml-cpp, which takes duplicate keys in silence: those are errors, and so are keys that are not
+// scalars, a second document, nesting beyond 100 levels and aliases that unfold into more than 50,000 nodes. Merge keys
+// (`<<`) are understood. Thread-safe.
 #pragma once
 
 #include <filesystem>

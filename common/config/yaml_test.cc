@@ -72,7 +72,8 @@ TEST(YamlTest, AliasesUnfoldWithinBounds) {
 TEST(YamlTest, WritesWhatItReads) {
   const std::string text =
       "a: 1\nb: \"1\"\nc: null\nd: [1, \"null\", x y]\ne:\n  - name: n\n    kwargs: {lr: 1e-5}\n  - milestones: [3]\n"
-      "f: \"two\\nlines: # not a comment\"\ng: {}\nh: []\ni: \"\"\nj: -3\nk: \"- x\"\nl: \"caf\xc3\xa9\"\n\"true\": yes\n";
+      "f: \"two\\nlines: # not a comment\"\ng: {}\nh: []\ni: \"\"\nj: -3\nk: \"- x\"\nl: \"caf\xc3\xa9\"\n\"true\": yes\n"
+      "m: \"-1 folded\\n text\"\nn: \"-1 # no comment\"\n";
   absl::StatusOr<Node> root = ParseYaml(text, "f.yaml");
   ASSERT_TRUE(root.ok()) << root.status();
   const std::string written = ToYaml(*root);
