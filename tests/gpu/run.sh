@@ -2,11 +2,11 @@
 # Runs on a GPU machine what bundle.sh packed: prints a line for each check, `PASS name` or `FAIL name`, and `FIGURE ...`
 # lines; the whole output of each goes to $OUT (or ./out). Exit code 0 where nothing failed.
 #
-#   bash .bundle/run.sh [kernels] [nccl] [weights] [models] [bench] [sft] [quickstart]      default: all of them
+#   bash .bundle/run.sh [kernels] [nccl] [weights] [models] [bench] [sft] [quickstart] [headkill]    default: all of them
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 out=${OUT:-$PWD/out}; mkdir -p "$out"
-what=" ${*:-kernels nccl weights models bench sft quickstart} "
+what=" ${*:-kernels nccl weights models bench sft quickstart headkill} "
 if [ -e files.tar.gz ]; then mkdir -p unpacked && tar -C unpacked -xzf files.tar.gz && cd unpacked; fi
 work=$(mktemp -d)
 export MANTA_REQUIRE_GPU=1
@@ -51,7 +51,7 @@ system() {
 }
 sft_weights() { ls -d "$work"/sft_checkpoints/step_*/policy/weights 2>/dev/null | sort -V | tail -n 1; }
 model=assets/quickstart/model
-if wants sft || { wants quickstart && [ ! -d $model ]; }; then
+if wants sft || { { wants quickstart || wants headkill; } && [ ! -d $model ]; }; then
   system sft 240 manta run configs/quickstart_sft.yaml cluster.device=cuda logger.log_dir="$work/sft" \
     checkpointing.enabled=true checkpointing.checkpoint_dir="$work/sft_checkpoints"
 fi
@@ -70,6 +70,29 @@ if wants quickstart && [ ! -d $model ] && [ -z "$(sft_weights)" ]; then echo "SK
     if grep -rqs "weights come by nccl" "$work/quickstart_two_gpus" --include='gen-*.log'; then echo "PASS quickstart_weights_by_nccl"; else
       echo "FAIL quickstart_weights_by_nccl"; failed=$((failed + 1))
     fi
+  fi
+fi
+# kill_heads FOLDER STEP...: kill -9 of the controller of the run in FOLDER as each step's metrics are written.
+kill_heads() {
+  local folder=$1 step; shift
+  for step; do
+    for _ in $(seq 3000); do
+      [ "$(cat "$folder"/exp_*/metrics.jsonl 2>/dev/null | wc -l)" -ge "$step" ] && break
+      sleep 0.1
+    done
+    pgrep -x manta-train >>"$out/headkill.trainers"
+    kill -9 "$(cat "$folder"/exp_*/controller.pid)" && echo "killed after step $step" >>"$out/headkill.kills"
+  done
+}
+if wants headkill; then
+  [ -d $model ] || model=$(sft_weights)
+  kill_heads "$work/headkill" 200 500 &
+  killer=$!
+  system headkill 300 manta run configs/quickstart_grpo.yaml cluster.device=cuda logger.log_dir="$work/headkill" \
+    checkpointing.checkpoint_dir="$work/headkill_checkpoints" policy.model_name="$model"
+  kill $killer 2>/dev/null
+  if [ "$(wc -l 2>/dev/null <"$out/headkill.kills")" = 2 ] && [ "$(sort -u "$out/headkill.trainers" | wc -l)" = 1 ]; then
+    echo "PASS headkill_trainer_lived_on"; else echo "FAIL headkill_trainer_lived_on"; failed=$((failed + 1))
   fi
 fi
 echo "failed=$failed"
