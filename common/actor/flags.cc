@@ -24,8 +24,8 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
   flags.actor_id.clear();
   std::string epoch, parent, listen;
   const std::pair<std::string_view, std::string*> known[] = {
-      {"--actor-id", &flags.actor_id},     {"--epoch", &epoch},         {"--controller", &flags.controller},
-      {"--token-file", &flags.token_file}, {"--listen", &listen}, {"--parent-pid", &parent},
+      {"--actor-id", &flags.actor_id}, {"--epoch", &epoch},       {"--token-file", &flags.token_file},
+      {"--listen", &listen},           {"--parent-pid", &parent},
   };
   for (size_t i = 0; i < args.size(); ++i) {
     if (args[i] == "--standalone") {
@@ -47,7 +47,6 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
     if (!taken) flags.rest.push_back(args[i]);
   }
   const bool supervised = !flags.standalone && std::getenv(kShimFdVariable) != nullptr;
-  flags.announces = !flags.standalone && !flags.controller.empty();
   if (!flags.standalone) {
     FromEnvironment("MANTA_ACTOR_ID", &flags.actor_id);
     FromEnvironment("MANTA_EPOCH", &epoch);
@@ -68,8 +67,8 @@ absl::StatusOr<WorkerFlags> ParseWorkerFlags(const std::vector<std::string>& arg
     return UserError(absl::StrCat("--actor-id ", flags.actor_id, ": expected ROLE-RANK"));
   }
   if (flags.token_file.empty()) return UserError("--token-file is missing: no process serves without a job token");
-  if (!flags.standalone && !supervised && flags.controller.empty()) {
-    return UserError("--controller is missing; --standalone runs a worker without one");
+  if (!flags.standalone && !supervised) {
+    return UserError("no node agent has started this worker: --standalone runs one by hand");
   }
   return flags;
 }

@@ -1,8 +1,8 @@
 // The flags that the node agent gives to every worker. See worker.h.
 //
 // What no flag says is taken from the environment that the agent sets: MANTA_ACTOR_ID, MANTA_EPOCH, MANTA_CONTROLLER,
-// MANTA_TOKEN_FILE, and MANTA_LISTEN on a node that others reach. A worker that a shim has started (MANTA_SHIM_FD, shim_link.h) is announced by it; it announces
-// itself to a controller only where --controller says so.
+// MANTA_TOKEN_FILE, and MANTA_LISTEN on a node that others reach. A worker that a shim has started (MANTA_SHIM_FD,
+// shim_link.h) is announced by it; every other one is --standalone.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,7 @@ struct WorkerFlags {
   std::string actor_id = "standalone-0";
   int rank = 0;
   uint64_t epoch = 0;
-  std::string controller;
-  bool announces = false;  // itself, to the controller
+  std::string controller;  // where the head was when this worker was started; empty where standalone
   std::string token_file;
   std::string listen = "127.0.0.1:0";
   bool standalone = false;

@@ -21,8 +21,6 @@
 #include "common/base/process_info.h"
 #include "common/base/signals.h"
 #include "common/base/status.h"
-#include "common/base/task.h"
-#include "common/rpc/call.h"
 #include "common/rpc/channel.h"
 #include "common/rpc/server.h"
 #include "common/rpc/tls.h"
@@ -34,8 +32,7 @@
 namespace manta::actor {
 namespace {
 
-constexpr absl::Duration kAnnounceFor = absl::Seconds(10);  // how long the controller may be out of reach
-constexpr absl::Duration kSignalGrace = absl::Seconds(2);   // SIGTERM says no deadline of its own
+constexpr absl::Duration kSignalGrace = absl::Seconds(2);  // SIGTERM says no deadline of its own
 constexpr absl::Duration kBeatInterval = absl::Seconds(1);
 constexpr absl::Duration kLongestGrace = absl::Minutes(10);
 
@@ -101,7 +98,6 @@ class Worker::Impl {
       _exit(code);
     }).detach();
     control.set_state(v1::ACTOR_STATE_DRAINING);
-    cancel.Cancel(absl::CancelledError(reason));
     if (on_stop) on_stop();
     for (const auto& lane : lanes) lane->Close();
     control.EndBeats();
@@ -181,29 +177,6 @@ class Worker::Impl {
     });
   }
 
-  // Says to the controller that this actor is there; tries again while the controller cannot be reached.
-  static Task<absl::Status> Announce(Impl* impl) {
-    const absl::Time give_up = impl->loop.Now() + kAnnounceFor;
-    v1::AnnounceRequest request;
-    request.set_actor_id(impl->flags.actor_id);
-    request.set_epoch(impl->flags.epoch);
-    request.set_pid(getpid());
-    request.set_address(impl->server->address());
-    request.set_host_id(HostId());
-    while (true) {
-      rpc::CallOptions options{.deadline = absl::Seconds(5), .cancel = impl->cancel.token()};  // named: see task.h
-      const auto reply = co_await rpc::Call(impl->loop, impl->registry->async(),
-                                            &rpc::AsyncOf<v1::ActorRegistry>::Announce, request, std::move(options));
-      if (reply.ok()) co_return absl::OkStatus();
-      const bool again = reply.status().code() == absl::StatusCode::kUnavailable ||
-                         reply.status().code() == absl::StatusCode::kDeadlineExceeded;
-      if (!again || impl->loop.Now() >= give_up) {
-        co_return Annotate(reply.status(), absl::StrCat("cannot announce itself to ", impl->flags.controller));
-      }
-      MANTA_CO_RETURN_IF_ERROR(co_await Sleep(impl->loop, absl::Milliseconds(100), impl->cancel.token()));
-    }
-  }
-
   int Run() {
     rpc::ServerOptions options{.listen = flags.listen, .token = token};
     if (calls != nullptr) {
@@ -212,7 +185,7 @@ class Worker::Impl {
     }
     // gRPC's callback threads would take the call plane's events from its own thread, which costs each call a hop: a
     // worker that serves nothing else does without them. Its shim, or SIGTERM, stops it.
-    if (services.size() > 1 || calls == nullptr || flags.announces) services.push_back(&control);
+    if (services.size() > 1 || calls == nullptr) services.push_back(&control);
     auto started = rpc::Server::Start(options, services);
     if (!started.ok()) return Fail(started.status());
     server = std::move(*started);
@@ -225,12 +198,6 @@ class Worker::Impl {
       std::printf("listening %s\n", server->address().c_str());
       std::fflush(stdout);
       WatchShim();
-      if (!flags.announces) return;
-      manta::internal::RunDetached(Announce(this), [this](absl::Status status) {
-        if (status.ok() || stopping) return;
-        spdlog::error("{}", std::string(status.message()));
-        BeginStop("nobody wants this actor", kSignalGrace, ExitCode(status) == 69 ? 69 : 1);
-      });
     });
     loop.Run();
     if (shutdown.joinable()) shutdown.join();
@@ -248,11 +215,8 @@ class Worker::Impl {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::function<void()> on_stop;
   std::function<void(int, const std::string&)> on_peer_lost;
-  std::shared_ptr<grpc::Channel> controller_channel;
-  std::unique_ptr<v1::ActorRegistry::Stub> registry;
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<ShimLink> shim;  // null where no shim has started this process
-  CancelSource cancel;
   std::thread shutdown;
   bool stopping = false;
   int exit_code = 0;
@@ -286,10 +250,6 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Create(int argc, char** argv) {
   MANTA_ASSIGN_OR_RETURN(std::string token, rpc::ReadTokenFile(flags.token_file));
   auto impl = std::make_unique<Impl>(std::move(flags), std::move(token));
   if (!impl->flags.standalone) impl->shim = ShimLink::FromEnvironment();
-  if (impl->flags.announces) {
-    MANTA_ASSIGN_OR_RETURN(impl->controller_channel, rpc::OpenChannel(impl->flags.controller, impl->token));
-    impl->registry = v1::ActorRegistry::NewStub(impl->controller_channel);
-  }
   return std::unique_ptr<Worker>(new Worker(std::move(impl)));
 }
 

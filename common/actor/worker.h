@@ -39,16 +39,15 @@
 // Handlers run one at a time on lane "work" unless their MethodOptions say another; SetCallLane gives a lane its
 // concurrency and the length of its queue. Those of lane "control" never wait behind work, and must be short.
 //
-// Flags: --actor-id train-0 --epoch 3 --controller HOST:PORT --token-file FILE [--listen 127.0.0.1:0]; --standalone
-// runs it without a controller (--token-file is still needed: see rpc/token.h); --parent-pid PID ends it when that
+// Flags: --actor-id train-0 --epoch 3 --token-file FILE [--listen 127.0.0.1:0]; --standalone
+// runs it without a node agent (--token-file is still needed: see rpc/token.h); --parent-pid PID ends it when that
 // process is gone. Other arguments are the worker's own: args(). Once it listens it prints one line on stdout:
 // "listening 127.0.0.1:PORT". Everything else that a worker has to say goes to stderr, which the agent keeps in
 // logs/<role>-<rank>.log.
 //
 // It ends, with exit code 0, on Stop, SIGTERM or SIGINT: state DRAINING, OnStop callbacks, lanes closed (what is queued
-// still runs, new calls are refused), the server shut down; what is not done by the deadline is cut off by _exit. It
-// ends with code 69 where the controller cannot be reached, and with 1 where it says that this actor's epoch is over. A
-// worker whose agent or controller dies later is ended by its parent, the node agent's shim.
+// still runs, new calls are refused), the server shut down; what is not done by the deadline is cut off by _exit. A
+// worker whose agent or controller dies is ended by its parent, the node agent's shim.
 //
 // SIGTERM and SIGINT are blocked in every thread (they are read from a descriptor): a worker that starts processes of
 // its own must unblock them in the child. Lanes belong to the Worker, which must outlive the services' use of them.

@@ -1,4 +1,4 @@
-// A worker's whole life inside this process: flags, ActorService, stopping; and its announcement to a registry.
+// A worker's whole life inside this process: flags, ActorService, stopping.
 #include "common/actor/worker.h"
 
 #include <filesystem>
@@ -12,8 +12,6 @@
 #include "common/base/task.h"
 #include "common/rpc/call.h"
 #include "common/rpc/channel.h"
-#include "common/rpc/server.h"
-#include "common/rpc/status.h"
 #include "common/rpc/token.h"
 #include "gtest/gtest.h"
 #include "manta/v1/actor.grpc.pb.h"
@@ -25,57 +23,38 @@ TEST(WorkerFlags, NamesWhatIsWrong) {
   const auto parse = [](const std::string& line) {
     return ParseWorkerFlags(line.empty() ? std::vector<std::string>{} : absl::StrSplit(line, ' '));
   };
-  const auto flags = parse("--actor-id train-3 --epoch=7 --controller 127.0.0.1:1 --token-file t --depth 2").value();
+  const auto flags = parse("--standalone --actor-id train-3 --epoch=7 --token-file t --depth 2").value();
   EXPECT_EQ(flags.rank, 3);
   EXPECT_EQ(flags.epoch, 7u);
   EXPECT_EQ(flags.rest, (std::vector<std::string>{"--depth", "2"}));
   EXPECT_EQ(parse("--standalone").status().message(), "--token-file is missing: no process serves without a job token");
-  EXPECT_FALSE(parse("--token-file t").ok());
+  EXPECT_EQ(parse("--token-file t").status().message(),
+            "no node agent has started this worker: --standalone runs one by hand");
   EXPECT_FALSE(parse("--standalone --token-file t --actor-id train").ok());
   EXPECT_FALSE(parse("--standalone --token-file t --epoch x").ok());
   EXPECT_FALSE(parse("--standalone --token-file").ok());
 }
-
-class Registry : public v1::ActorRegistry::CallbackService {
- public:
-  grpc::ServerUnaryReactor* Announce(grpc::CallbackServerContext* context, const v1::AnnounceRequest* request,
-                                     v1::AnnounceReply*) override {
-    auto* reactor = context->DefaultReactor();
-    if (request->epoch() < 5) {
-      reactor->Finish(rpc::ToGrpc(absl::PermissionDeniedError("epoch 5 is the current one")));
-    } else {
-      reactor->Finish(grpc::Status::OK);
-      announced.set_value(*request);
-    }
-    return reactor;
-  }
-  std::promise<v1::AnnounceRequest> announced;
-};
 
 class WorkerTest : public ::testing::Test {
  protected:
   void SetUp() override {
     token_file_ = absl::StrCat(::testing::TempDir(), "/worker_test.", getpid());
     token_ = rpc::CreateTokenFile(token_file_).value();
-    server_ = rpc::Server::Start({.token = token_}, {&registry_}).value();
   }
   void TearDown() override { std::filesystem::remove(token_file_); }
   std::unique_ptr<Worker> Create(const std::string& epoch) {
-    std::vector<std::string> args = {"w",        "--actor-id",   "train-1",          "--epoch",
-                                     epoch,      "--controller", server_->address(), "--token-file",
-                                     token_file_};
+    std::vector<std::string> args = {"w",       "--standalone", "--actor-id",   "train-1",
+                                     "--epoch", epoch,          "--token-file", token_file_};
     std::vector<char*> argv;
     for (auto& arg : args) argv.push_back(arg.data());
     return Worker::Create(static_cast<int>(argv.size()), argv.data()).value();
   }
 
   EventLoop loop_;
-  Registry registry_;
   std::string token_file_, token_;
-  std::unique_ptr<rpc::Server> server_;
 };
 
-TEST_F(WorkerTest, LivesFromAnnouncementToStop) {
+TEST_F(WorkerTest, LivesUntilStop) {
   auto worker = Create("5");
   Lane& lane = worker->AddLane("work", 1, 4);
   int lost_rank = -1;
@@ -83,18 +62,18 @@ TEST_F(WorkerTest, LivesFromAnnouncementToStop) {
   worker->OnPeerLost([&](int rank, const std::string&) { lost_rank = rank; });
   worker->OnStop([&] { told = true; });
   int exit_code = -1;
+  std::promise<std::string> address;
+  worker->loop().Post([&] { address.set_value(worker->address()); });
   std::thread main([&] { exit_code = worker->Run(); });
-  const v1::AnnounceRequest announced = registry_.announced.get_future().get();
-  EXPECT_EQ(announced.actor_id(), "train-1");
-  EXPECT_EQ(announced.epoch(), 5u);
-  EXPECT_EQ(announced.pid(), getpid());
-
-  auto stub = v1::ActorService::NewStub(rpc::OpenChannel(announced.address(), token_).value());
+  auto stub = v1::ActorService::NewStub(rpc::OpenChannel(address.get_future().get(), token_).value());
   using Async = rpc::AsyncOf<v1::ActorService>;
   const rpc::CallOptions options{.deadline = absl::Seconds(10)};
   std::promise<void> gate;
   ASSERT_TRUE(lane.Post([&] { gate.get_future().wait(); }).ok());  // a busy worker still answers and beats
   const auto pong = RunToCompletion(loop_, rpc::Call(loop_, stub->async(), &Async::Ping, {}, options)).value();
+  EXPECT_EQ(pong.actor_id(), "train-1");
+  EXPECT_EQ(pong.epoch(), 5u);
+  EXPECT_EQ(pong.pid(), getpid());
   EXPECT_EQ(pong.state(), v1::ACTOR_STATE_READY);
   auto beats = rpc::OpenStream(loop_, stub->async(), &Async::Watch, {}, options);
   const auto beat = RunToCompletion(loop_, beats.Next()).value().value();

@@ -22,10 +22,7 @@ class JobClusterTest : public ::testing::Test {
   }
   void Make(int expected_nodes = 1) {
     core_ = std::make_unique<core::Core>(*loop_, journal_, nullptr,
-                                         core::CoreOptions{.run_dir = "/nonexistent",
-                                                           .controller_address = "127.0.0.1:1",
-                                                           .token_file = "/token",
-                                                           .expected_nodes = expected_nodes},
+                                         core::CoreOptions{.run_dir = "/nonexistent", .expected_nodes = expected_nodes},
                                          std::vector<core::JournalEntry>());
     cluster_ = std::make_unique<JobCluster>(*loop_, *core_, JobCluster::Options());
     cluster_->OnGroupFailed(
@@ -65,9 +62,7 @@ TEST_F(JobClusterTest, StartsAGroupAndStopsIt) {
   EXPECT_FALSE((*group)->adopted());
   EXPECT_EQ(cluster_->free_cpu_slots(), 0);
   const auto& args = node->started[1].args();
-  EXPECT_THAT(std::vector<std::string>(args.begin(), args.end()),
-              ::testing::ElementsAre("--actor-id", "train-1", "--epoch", absl::StrCat((*group)->epoch()),
-                                     "--controller", "127.0.0.1:1", "--token-file", "/token", "--x"));
+  EXPECT_THAT(std::vector<std::string>(args.begin(), args.end()), ::testing::ElementsAre("--x"));
   EXPECT_EQ(node->started[1].log_path(), "/nonexistent/logs/train-1.log");
   v1::GetStatusReply status;
   cluster_->FillStatus(&status);
@@ -229,19 +224,8 @@ TEST_F(JobClusterTest, EpochsFenceWhatIsOver) {
   Make();
   auto node = Node("n0", 2);
   auto first = Start({.role = "train"}).value();
-  const auto announce = [&](const std::string& actor, uint64_t epoch) {
-    v1::AnnounceRequest request;
-    request.set_actor_id(actor);
-    request.set_epoch(epoch);
-    request.set_address(actor + ":1");
-    return core_->Announced(request);
-  };
-  EXPECT_TRUE(announce("train-0", first->epoch()).ok());  // again, from the same address
   EXPECT_TRUE(Stop(first).ok());
   auto second = Start({.role = "train"}).value();
-  EXPECT_EQ(announce("train-0", first->epoch()).code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(announce("train-7", second->epoch()).code(), absl::StatusCode::kPermissionDenied);
-  EXPECT_EQ(announce("other-0", first->epoch()).code(), absl::StatusCode::kPermissionDenied);
   node->Exit("train-0", first->epoch(), -1, 9);  // the old one's end says nothing of the new
   Settle();
   EXPECT_TRUE(second->health().ok());
@@ -367,7 +351,8 @@ TEST_F(JobClusterTest, AJobFindsItsGroupsAgainAfterTheHeadWasStartedAnew) {
   EXPECT_THAT(std::string(refused.message()), HasSubstr("args"));
   // Or it ends what there is, and begins with its own.
   EXPECT_EQ(cluster_->Roles(), std::vector<std::string>{"train"});
-  EXPECT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
+  EXPECT_TRUE(
+      RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
   EXPECT_TRUE(cluster_->Roles().empty());
   EXPECT_EQ(node->stopped.size(), 2u);
   const auto anew = Start(spec);
@@ -380,7 +365,8 @@ TEST_F(JobClusterTest, EndingGroupsIsNoFailureOfTheJob) {
   Make();
   auto node = Node("n0", 2);
   auto group = Start({.role = "train", .cpu_slots_per_rank = 1}).value();
-  EXPECT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
+  EXPECT_TRUE(
+      RunToCompletion(*loop_, cluster_->EndGroups(cluster_->Roles(), absl::Seconds(1), absl::Seconds(10))).ok());
   Settle();
   EXPECT_EQ(group->health().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(failures_.empty());

@@ -30,7 +30,6 @@
 #include "absl/time/time.h"
 #include "common/base/event_loop.h"
 #include "controller/core/ports.h"
-#include "manta/v1/actor.pb.h"
 #include "manta/v1/cluster.pb.h"
 #include "manta/v1/node.pb.h"
 
@@ -39,8 +38,6 @@ namespace manta::controller::core {
 struct CoreOptions {
   uint64_t incarnation = 1;             // of the head: higher than any before on this journal, and durable
   std::string run_dir;                  // logs/<role>-<rank>.log lie below it
-  std::string controller_address;       // given to workers as --controller; may be set later
-  std::string token_file;               // given to workers as --token-file; empty: neither flag is given
   std::string worker_token;             // in the welcome, for what agents write down for their workers
   int expected_nodes = 0;               // until so many have joined, what is missing is waited for
   bool wait_on_controller_loss = true;  // agents keep their workers when this head is gone (on_controller_loss: wait)
@@ -115,7 +112,6 @@ class Core {
   ~Core();
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
-  void set_controller_address(const std::string& address);
 
   // ---- Agents. A session is one stream of one agent; its welcome is sent before this returns.
   // Refusals: INVALID_ARGUMENT (no name, a GPU index that cannot be), ALREADY_EXISTS (an agent of that name and of
@@ -126,8 +122,6 @@ class Core {
   // The stream has ended: no loss yet, the agent has until node_timeout after its last beat to come back.
   // `left`: it said that it ends, or its end was seen: lost at once.
   void NodeDisconnected(uint64_t session, const absl::Status& why, bool left = false);
-  // A worker that speaks to the head itself instead of its agent. PERMISSION_DENIED: it must end.
-  absl::Status Announced(const v1::AnnounceRequest& request);
 
   // ---- Requests (cluster.proto has the fields). Those that change something are refused with the journal's error
   // while it has one.

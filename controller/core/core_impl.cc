@@ -225,9 +225,6 @@ Core::Core(EventLoop& loop, Journal& journal, JobPort* jobs, CoreOptions options
     : impl_(std::make_unique<Impl>(loop, journal, jobs, std::move(options), std::move(rows))) {}
 Core::~Core() = default;
 
-void Core::set_controller_address(const std::string& address) {
-  impl_->options_.controller_address = address;
-}
 absl::StatusOr<uint64_t> Core::NodeJoined(const v1::NodeHello& hello, std::shared_ptr<AgentPort> port) {
   return impl_->NodeJoined(hello, std::move(port));
 }
@@ -236,9 +233,6 @@ void Core::OnNodeEvent(uint64_t session, const v1::NodeEvent& event) {
 }
 void Core::NodeDisconnected(uint64_t session, const absl::Status& why, bool left) {
   impl_->NodeDisconnected(session, why, left);
-}
-absl::Status Core::Announced(const v1::AnnounceRequest& request) {
-  return impl_->Announced(request);
 }
 void Core::CreatePlacement(v1::PlacementRequest request, Answer<v1::PlacementReply> answer) {
   impl_->CreatePlacement(std::move(request), std::move(answer));

@@ -61,7 +61,6 @@ class Core::Impl {
   void OnBeat(Actor& rank, const v1::WorkerBeat& beat);
   void OnReady(Group& group, int rank, int64_t pid, const std::string& address);
   void StopUnknown(Node& node, const std::string& actor_id, uint64_t epoch);
-  absl::Status Announced(const v1::AnnounceRequest& request);
   std::pair<Group*, int> FindActor(const std::string& actor_id, uint64_t epoch, NodeId node);
 
   // ---- groups.cc

@@ -141,7 +141,6 @@ void Core::Impl::ForgetOldJobs() {
   for (size_t i = 0; i + kKeptJobs < ended.size(); ++i) {
     const std::string id = ended[i]->id;
     journal_.Erase(Journal::Kind::kJob, id);
-    journal_.Erase(Journal::Kind::kProgress, id);
     job_table_.erase(id);
   }
 }

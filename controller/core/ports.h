@@ -41,7 +41,6 @@ class Journal {
     kPlacement = 4,            // id in decimal -> v1::PlacementRow
     kNodePolicy = 5,           // node -> v1::NodePolicyRow
     kCall = 6,                 // of the durable caller (controller/calls)
-    kProgress = 7,             // of the algorithms: job -> what they write
   };
   virtual ~Journal() = default;
   virtual void Put(Kind kind, std::string key, std::string value) = 0;

@@ -140,21 +140,4 @@ void Core::Impl::StopUnknown(Node& node, const std::string& actor_id, uint64_t e
   Command(node.id, std::move(command));
 }
 
-absl::Status Core::Impl::Announced(const v1::AnnounceRequest& request) {
-  const auto [group, i] = FindActor(request.actor_id(), request.epoch(), scheduler::kNoNode);
-  if (group == nullptr || !group->ranks[i].may_run() || group->ranks[i].failed ||
-      group->ranks[i].phase == ActorPhase::kStopping) {
-    return absl::PermissionDeniedError(absl::StrCat("no actor ", request.actor_id(), " is expected in epoch ",
-                                                    request.epoch(), ": this process must end"));
-  }
-  if (group->ranks[i].phase == ActorPhase::kReady) {
-    // The same again is an answer that was lost; another process is an impostor.
-    if (group->ranks[i].address == request.address()) return absl::OkStatus();
-    return absl::PermissionDeniedError(
-        absl::StrCat(request.actor_id(), " has announced itself from ", group->ranks[i].address));
-  }
-  OnReady(*group, i, request.pid(), request.address());
-  return absl::OkStatus();
-}
-
 }  // namespace manta::controller::core

@@ -72,13 +72,6 @@ v1::NodeCommand Core::Impl::StartCommand(const Group& group, int i) const {
   start.set_actor_id(actor_id);
   start.set_epoch(rank.epoch);
   start.set_executable(request.executable());
-  if (!options_.token_file.empty() && !request.plain()) {
-    for (const std::string& arg :
-         {std::string("--actor-id"), actor_id, std::string("--epoch"), absl::StrCat(rank.epoch),
-          std::string("--controller"), options_.controller_address, std::string("--token-file"), options_.token_file}) {
-      start.add_args(arg);
-    }
-  }
   for (const std::string& arg : request.args()) start.add_args(arg);
   *start.mutable_env() = request.env();
   *start.mutable_env_allow() = request.env_allow();

@@ -94,13 +94,11 @@ class Head::Impl {
     };
     core_ = std::make_unique<core::Core>(loop_, *journal_, jobs_, std::move(core), std::move(opened.entries));
     nodes_ = std::make_unique<NodeService>(loop_, core_.get(), options_.core.wait_on_controller_loss);
-    registry_ = std::make_unique<ActorRegistry>(loop_, core_.get());
     cluster_ = std::make_unique<ClusterService>(
         loop_, core_.get(), ClusterService::Hooks{.ended = on_shutdown_, .counters = [this] { return Counters(); }});
     runs_ = std::make_unique<RunService>(loop_, core_.get(), jobs_);
     MANTA_RETURN_IF_ERROR(Listen());
     address_ = Reachable(server_->address());
-    core_->set_controller_address(address_);
     MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kPidFile, absl::StrCat(getpid(), "\n")));
     MANTA_RETURN_IF_ERROR(WriteFileAtomically(options_.run_dir / kAddressFile, address_ + "\n"));
     spdlog::info("listening on {} incarnation={} folder={}", address_, incarnation_, options_.run_dir.string());
@@ -137,7 +135,6 @@ class Head::Impl {
   std::unique_ptr<DurableCaller> calls_;
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<NodeService> nodes_;
-  std::unique_ptr<ActorRegistry> registry_;
   std::unique_ptr<ClusterService> cluster_;
   std::unique_ptr<RunService> runs_;
   std::unique_ptr<rpc::Server> server_;  // the first to go
@@ -148,7 +145,8 @@ class Head::Impl {
     const std::string last = LastAddress(options_.run_dir);
     const std::string host = options_.listen.substr(0, options_.listen.rfind(':'));
     const size_t port = last.rfind(':');
-    if (absl::EndsWith(options_.listen, ":0") && port != std::string::npos && last == Reachable(host + last.substr(port))) {
+    if (absl::EndsWith(options_.listen, ":0") && port != std::string::npos &&
+        last == Reachable(host + last.substr(port))) {
       absl::StatusOr<std::unique_ptr<rpc::Server>> server = Serve(host + last.substr(port));
       if (server.ok()) {
         server_ = *std::move(server);
@@ -166,7 +164,7 @@ class Head::Impl {
     std::filesystem::create_directories(logs, ignored);
     options.audit_log = logs / "audit.log";
     options.max_receive_bytes = kMaxReceiveBytes;
-    return rpc::Server::Start(options, {nodes_.get(), registry_.get(), cluster_.get(), runs_.get()});
+    return rpc::Server::Start(options, {nodes_.get(), cluster_.get(), runs_.get()});
   }
 
   std::map<std::string, double> Counters() const {

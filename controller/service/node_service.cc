@@ -145,18 +145,4 @@ grpc::ServerBidiReactor<v1::NodeEvent, v1::NodeCommand>* NodeService::Join(grpc:
   return session.get();
 }
 
-grpc::ServerUnaryReactor* ActorRegistry::Announce(grpc::CallbackServerContext* context,
-                                                  const v1::AnnounceRequest* request, v1::AnnounceReply* reply) {
-  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  loop_.Post([this, request = *request, answer = PendingReply<v1::AnnounceReply>(reactor, reply)]() mutable {
-    const absl::Status status = core_->Announced(request);
-    if (status.ok()) {
-      answer(v1::AnnounceReply());
-    } else {
-      answer(status);
-    }
-  });
-  return reactor;
-}
-
 }  // namespace manta::controller

@@ -1,4 +1,4 @@
-// NodeService and ActorRegistry as the head serves them: agents' streams become sessions of the core on its loop.
+// NodeService as the head serves it: agents' streams become sessions of the core on its loop.
 //
 // A session reads no further while the loop has much of it to work through, and one whose agent does not read what it
 // is sent is ended: neither fills the head's memory. Thread-safe; must outlive the server, as the loop and the core
@@ -7,7 +7,6 @@
 
 #include "common/base/event_loop.h"
 #include "controller/core/core.h"
-#include "manta/v1/actor.grpc.pb.h"
 #include "manta/v1/node.grpc.pb.h"
 
 namespace manta::controller {
@@ -25,18 +24,6 @@ class NodeService final : public v1::NodeService::CallbackService {
   EventLoop& loop_;
   core::Core* const core_;
   const bool agents_return_;
-};
-
-// For workers that announce themselves to the head instead of through their agent.
-class ActorRegistry final : public v1::ActorRegistry::CallbackService {
- public:
-  ActorRegistry(EventLoop& loop, core::Core* core) : loop_(loop), core_(core) {}
-  grpc::ServerUnaryReactor* Announce(grpc::CallbackServerContext* context, const v1::AnnounceRequest* request,
-                                     v1::AnnounceReply* reply) override;
-
- private:
-  EventLoop& loop_;
-  core::Core* const core_;
 };
 
 }  // namespace manta::controller

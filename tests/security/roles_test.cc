@@ -26,7 +26,6 @@ using ::testing::HasSubstr;
 // A service whose methods all answer UNIMPLEMENTED.
 struct Services {
   v1::ActorService::CallbackService actor;
-  v1::ActorRegistry::CallbackService registry;
   v1::CallService::CallbackService call;
   v1::ClusterService::CallbackService cluster;
   v1::ControllerService::CallbackService controller;
@@ -37,16 +36,14 @@ struct Services {
   v1::TrainerService::CallbackService trainer;
   v1::WeightSource::CallbackService weights;
   std::vector<grpc::Service*> all() {
-    return {&actor,     &registry, &call,   &cluster, &controller, &environment,
-            &generator, &node,     &reward, &trainer, &weights};
+    return {&actor, &call, &cluster, &controller, &environment, &generator, &node, &reward, &trainer, &weights};
   }
   static std::vector<std::string> names() {
-    return {v1::ActorService::service_full_name(),      v1::ActorRegistry::service_full_name(),
-            v1::CallService::service_full_name(),       v1::ClusterService::service_full_name(),
-            v1::ControllerService::service_full_name(), v1::EnvironmentService::service_full_name(),
-            v1::GeneratorService::service_full_name(),  v1::NodeService::service_full_name(),
-            v1::RewardService::service_full_name(),     v1::TrainerService::service_full_name(),
-            v1::WeightSource::service_full_name()};
+    return {v1::ActorService::service_full_name(),       v1::CallService::service_full_name(),
+            v1::ClusterService::service_full_name(),     v1::ControllerService::service_full_name(),
+            v1::EnvironmentService::service_full_name(), v1::GeneratorService::service_full_name(),
+            v1::NodeService::service_full_name(),        v1::RewardService::service_full_name(),
+            v1::TrainerService::service_full_name(),     v1::WeightSource::service_full_name()};
   }
 };
 

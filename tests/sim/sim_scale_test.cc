@@ -100,8 +100,7 @@ TEST(Scale, AThousandNodesAndEightThousandWorkers) {
   const auto loop = EventLoop::Simulated();
   MemoryJournal journal(*loop);
   const double before_mb = ResidentMb();
-  Core core(*loop, journal, nullptr, {.run_dir = "/run", .controller_address = "10.0.0.1:1", .token_file = "/token"},
-            {});
+  Core core(*loop, journal, nullptr, {.run_dir = "/run"}, {});
   std::vector<std::shared_ptr<LeanNode>> nodes;
   std::chrono::steady_clock::time_point last_start;
   for (int i = 0; i < 1000; ++i) nodes.push_back(std::make_shared<LeanNode>(*loop, core, i, &last_start));

@@ -59,7 +59,6 @@ def _parse(argv):
     parser.add_argument("--epoch", type=int, default=None)
     parser.add_argument("--token-file", default=None)
     parser.add_argument("--listen", default=None)
-    parser.add_argument("--controller", default=None)
     parser.add_argument("--parent-pid", type=int, default=0)
     parser.add_argument("--standalone", action="store_true")
     flags, rest = parser.parse_known_args(argv)
