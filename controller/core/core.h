@@ -163,10 +163,10 @@ class Core {
   // A log's bytes as they come, until `end` or an error (the node is lost); destroying the subscription ends it.
   Subscription ReadLog(const std::string& actor_id, int64_t offset, int64_t max_bytes, bool follow,
                        std::function<void(absl::StatusOr<v1::LogChunk>)> sink);
-  // Asks the actors (all, or of a job or role) for their threads' stacks; `sink` for each that comes within `patience`,
-  // then `done`.
+  // Asks the actors (all, or of a job or role) for their threads' stacks: `sink` once for each, with what its agent has
+  // answered, or after `patience` with why there is no answer; then `done`. NOT_FOUND where no such actor runs.
   void Stacks(const v1::ListRequest& which, absl::Duration patience, std::function<void(const v1::StackDump&)> sink,
-              absl::AnyInvocable<void()> done);
+              absl::AnyInvocable<void(absl::Status)> done);
 
   // What must always hold, in words; empty if it does. For the simulator and tests.
   std::vector<std::string> CheckInvariants() const;

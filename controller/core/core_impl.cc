@@ -311,7 +311,7 @@ Subscription Core::ReadLog(const std::string& actor_id, int64_t offset, int64_t 
   return impl_->ReadLog(actor_id, offset, max_bytes, follow, std::move(sink));
 }
 void Core::Stacks(const v1::ListRequest& which, absl::Duration patience, std::function<void(const v1::StackDump&)> sink,
-                  absl::AnyInvocable<void()> done) {
+                  absl::AnyInvocable<void(absl::Status)> done) {
   impl_->Stacks(which, patience, std::move(sink), std::move(done));
 }
 std::vector<std::string> Core::CheckInvariants() const {

@@ -163,7 +163,9 @@ class Core::Impl {
   void OnLogChunk(const v1::LogChunk& chunk);
   void EndLogsOf(NodeId node, const absl::Status& why);
   void Stacks(const v1::ListRequest& which, absl::Duration patience, std::function<void(const v1::StackDump&)> sink,
-              absl::AnyInvocable<void()> done);
+              absl::AnyInvocable<void(absl::Status)> done);
+  void OnStacks(const v1::StackDump& dump);
+  void EndStacks(uint64_t id, absl::Duration patience);
   std::vector<std::string> CheckInvariants() const;
 
   // ---- core_impl.cc
@@ -261,7 +263,12 @@ class Core::Impl {
     std::shared_ptr<std::function<void(absl::StatusOr<v1::LogChunk>)>> sink;
   };
   std::map<uint64_t, LogReader> logs_;
-  std::map<uint64_t, std::shared_ptr<std::function<void(const v1::StackDump&)>>> stack_sinks_;
+  struct StackAsker {
+    std::set<std::pair<std::string, uint64_t>> open;  // actors, with their epochs, that have not answered
+    std::function<void(const v1::StackDump&)> sink;
+    absl::AnyInvocable<void(absl::Status)> done;
+  };
+  std::map<uint64_t, StackAsker> stack_askers_;
   struct NodeWaiter {
     int count;
     absl::Time until;

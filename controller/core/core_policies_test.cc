@@ -1,4 +1,9 @@
 // Restart policies, fencing, the watchdog, ports.
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "common/base/status.h"
 #include "controller/core/core_fixture.h"
@@ -181,6 +186,52 @@ TEST_F(CorePolicies, AHangIsNoticed) {
   ASSERT_EQ(Kinds(GroupEvent::kRestarting), 1);
   EXPECT_THAT(std::string(events_[1].status.message()), HasSubstr("no progress for 20s"));
   EXPECT_EQ(GetErrorInfo(events_[1].status).origin(), v1::ORIGIN_TIMEOUT);
+}
+
+TEST_F(CorePolicies, StacksComeFromEachActorThatWasAskedAndEndWithTheLast) {
+  Make();
+  auto node = Node("n0", 8);
+  const auto group = Create(Request("train", 2, 1, v1::RestartPolicy::RESTART_GROUP)).value();
+  ASSERT_TRUE(Create(Request("gen", 1, 1, v1::RestartPolicy::RESTART_GROUP)).ok());
+  struct Asked {
+    std::vector<std::string> dumps;
+    std::optional<absl::Status> done;
+  };
+  const auto ask = [&](const std::string& role) {
+    auto asked = std::make_shared<Asked>();
+    v1::ListRequest which;
+    which.set_role(role);
+    core_->Stacks(
+        which, absl::Seconds(12),
+        [asked](const v1::StackDump& dump) {
+          asked->dumps.push_back(absl::StrCat(dump.actor().actor_id(), ": ", dump.text()));
+        },
+        [asked](const absl::Status& status) { asked->done = status; });
+    return asked;
+  };
+  const auto answer = [&](const std::string& actor_id, uint64_t epoch) {
+    v1::NodeEvent event;
+    event.mutable_stacks()->mutable_actor()->set_actor_id(actor_id);
+    event.mutable_stacks()->mutable_actor()->set_epoch(epoch);
+    event.mutable_stacks()->set_text("it waits");
+    node->Tell(event);
+  };
+  const auto everyone = ask(""), trainers = ask("train"), nobody = ask("judge");
+  Run(7);  // longer than a debugger takes for a trainer's symbols
+  answer("train-0", group.epoch());
+  answer("train-0", group.epoch());  // both orders are answered; each asker is told once
+  answer("train-1", group.epoch());
+  Run(0.1);
+  EXPECT_THAT(trainers->dumps, ::testing::ElementsAre("train-0: it waits", "train-1: it waits"));
+  EXPECT_EQ(trainers->done, absl::OkStatus());
+  EXPECT_EQ(everyone->dumps.size(), 2u);
+  EXPECT_FALSE(everyone->done.has_value());
+  ASSERT_TRUE(nobody->done.has_value());
+  EXPECT_EQ(*nobody->done, absl::NotFoundError("no actor judge runs"));
+  Run(6);
+  ASSERT_EQ(everyone->dumps.size(), 3u);
+  EXPECT_EQ(everyone->dumps[2], "gen-0: its agent has not answered within 12s\n");
+  EXPECT_EQ(everyone->done, absl::OkStatus());
 }
 
 TEST_F(CorePolicies, PortsAreLeasedBeforeRanksStart) {

@@ -207,11 +207,9 @@ void Core::Impl::OnNodeEvent(uint64_t session, const v1::NodeEvent& event) {
     case v1::NodeEvent::kLog:
       OnLogChunk(event.log());
       break;
-    case v1::NodeEvent::kStacks: {
-      const auto sinks = stack_sinks_;
-      for (const auto& [id, sink] : sinks) (*sink)(event.stacks());
+    case v1::NodeEvent::kStacks:
+      OnStacks(event.stacks());
       break;
-    }
     default:
       break;
   }

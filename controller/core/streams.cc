@@ -62,23 +62,54 @@ void Core::Impl::EndLogsOf(NodeId node, const absl::Status& why) {
 }
 
 void Core::Impl::Stacks(const v1::ListRequest& which, absl::Duration patience,
-                        std::function<void(const v1::StackDump&)> sink, absl::AnyInvocable<void()> done) {
-  const uint64_t id = next_listener_++;
-  stack_sinks_[id] = std::make_shared<std::function<void(const v1::StackDump&)>>(std::move(sink));
+                        std::function<void(const v1::StackDump&)> sink, absl::AnyInvocable<void(absl::Status)> done) {
+  StackAsker asker{.open = {}, .sink = std::move(sink), .done = std::move(done)};
   v1::WorkerOrder order;
   order.mutable_stacks()->set_reason("asked for");
   for (const auto& [key, group] : groups_) {
     if ((!which.job().empty() && key.job != which.job()) || (!which.role().empty() && key.role != which.role()))
       continue;
     for (int i = 0; i < static_cast<int>(group->ranks.size()); ++i) {
-      if (group->ranks[i].may_run()) SendWorkerOrder(*group, i, order);
+      if (!group->ranks[i].may_run()) continue;
+      asker.open.emplace(ActorId(key, i), group->ranks[i].epoch);
+      SendWorkerOrder(*group, i, order);
     }
   }
-  auto shared = std::make_shared<absl::AnyInvocable<void()>>(std::move(done));
-  After(patience, [id, shared](Impl& impl) {
-    impl.stack_sinks_.erase(id);
-    (*shared)();
-  });
+  if (asker.open.empty()) {
+    const absl::Status nobody =
+        absl::NotFoundError(absl::StrCat("no actor", which.role().empty() ? "" : absl::StrCat(" ", which.role()),
+                                         which.job().empty() ? "" : absl::StrCat(" of job ", which.job()), " runs"));
+    auto answer = std::make_shared<absl::AnyInvocable<void(absl::Status)>>(std::move(asker.done));
+    loop_.Post([answer, nobody] { (*answer)(nobody); });
+    return;
+  }
+  const uint64_t id = next_listener_++;
+  stack_askers_.emplace(id, std::move(asker));
+  After(patience, [id, patience](Impl& impl) { impl.EndStacks(id, patience); });
+}
+
+void Core::Impl::OnStacks(const v1::StackDump& dump) {
+  for (auto& [id, asker] : stack_askers_) {
+    if (asker.open.erase({dump.actor().actor_id(), dump.actor().epoch()}) == 0) continue;
+    asker.sink(dump);
+    if (!asker.open.empty()) continue;
+    After(absl::ZeroDuration(), [id = id](Impl& impl) { impl.EndStacks(id, absl::ZeroDuration()); });
+  }
+}
+
+void Core::Impl::EndStacks(uint64_t id, absl::Duration patience) {
+  const auto found = stack_askers_.find(id);
+  if (found == stack_askers_.end()) return;  // all had answered in time
+  StackAsker asker = std::move(found->second);
+  stack_askers_.erase(found);
+  for (const auto& [actor_id, epoch] : asker.open) {
+    v1::StackDump dump;
+    dump.mutable_actor()->set_actor_id(actor_id);
+    dump.mutable_actor()->set_epoch(epoch);
+    dump.set_text(absl::StrCat("its agent has not answered within ", absl::FormatDuration(patience), "\n"));
+    asker.sink(dump);
+  }
+  asker.done(absl::OkStatus());
 }
 
 }  // namespace manta::controller::core

@@ -86,7 +86,7 @@ absl::Status AgentCore::Impl::Prepare(v1::StartActor* start) const {
   const std::string& address = options_.hello.address();  // of a node that others reach: its workers listen there too
   if (!address.empty() && address != "127.0.0.1") {
     env["MANTA_LISTEN"] = absl::StrContains(address, ':') && address[0] != '[' ? absl::StrCat("[", address, "]:0")
-                                                                                : absl::StrCat(address, ":0");
+                                                                               : absl::StrCat(address, ":0");
   }
   if (!options_.token_file.empty()) env["MANTA_TOKEN_FILE"] = options_.token_file;
   if (start->log_path().empty()) start->set_log_path(LogPath(start->actor_id()));
@@ -156,18 +156,22 @@ bool AgentCore::Impl::ShimIsShared(ShimId shim, const Key& besides) const {
 
 void AgentCore::Impl::Command(const v1::WorkerCommand& command) {
   const auto found = actors_.find({command.actor().actor_id(), command.actor().epoch()});
-  if (found == actors_.end() || found->second.shim == 0) return;
+  const bool runs = found != actors_.end() && found->second.shim != 0;
+  if (command.order().has_stacks()) {
+    const auto answer = [this, actor = command.actor()](const std::string& text) {
+      v1::NodeEvent event;
+      *event.mutable_stacks()->mutable_actor() = actor;
+      event.mutable_stacks()->set_text(text);
+      Send(event);
+    };
+    if (!runs || found->second.pid <= 0) return answer("it does not run\n");
+    // Before the order goes out: what the worker then writes into its log is part of the answer.
+    host_.DumpStacks(found->second.pid, LogPath(command.actor().actor_id()), answer);
+  }
+  if (!runs) return;
   v1::ShimOrder order;
   *order.mutable_worker() = command;
   processes_.Send(found->second.shim, order);
-  if (!command.order().has_stacks() || found->second.pid <= 0) return;
-  // The worker writes its own into its log, if it still can; these need nothing of it.
-  host_.DumpStacks(found->second.pid, [this, actor = command.actor()](const std::string& text) {
-    v1::NodeEvent event;
-    *event.mutable_stacks()->mutable_actor() = actor;
-    event.mutable_stacks()->set_text(text);
-    Send(event);
-  });
 }
 
 void AgentCore::Impl::LeasePorts(const v1::LeasePorts& request) {

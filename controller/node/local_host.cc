@@ -137,8 +137,10 @@ void LocalHost::Step(uint64_t id) {
   if (n > 0 || chunk.end()) tell(chunk);
 }
 
-void LocalHost::DumpStacks(int64_t pid, std::function<void(std::string)> done) {
-  ReadStacks(loop_, pid, std::move(done));
+void LocalHost::DumpStacks(int64_t pid, const std::string& log_path, std::function<void(std::string)> done) {
+  struct stat st;
+  const int64_t written = stat(log_path.c_str(), &st) == 0 ? st.st_size : 0;
+  ReadStacks(loop_, {.pid = pid, .log_path = log_path, .log_begin = written}, std::move(done));
 }
 
 }  // namespace manta::node

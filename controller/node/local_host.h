@@ -26,7 +26,7 @@ class LocalHost : public HostPort {
   std::vector<std::string> LastLines(const std::string& log_path) override;
   void ReadLog(const v1::ReadLog& request, const std::string& log_path,
                std::function<void(const v1::LogChunk&)> chunk) override;
-  void DumpStacks(int64_t pid, std::function<void(std::string)> done) override;
+  void DumpStacks(int64_t pid, const std::string& log_path, std::function<void(std::string)> done) override;
 
  private:
   struct Reader;

@@ -102,8 +102,11 @@ class HostPort {
     end.set_end(true);
     chunk(end);
   }
-  // The stacks of a process as the kernel shows them, and as a debugger does where there is one. May take seconds.
-  virtual void DumpStacks(int64_t /*pid*/, std::function<void(std::string)> done) { done(""); }
+  // The stacks of a worker: those that it writes into its log from now on, and what the machine shows of it (stacks.h).
+  // May take seconds.
+  virtual void DumpStacks(int64_t /*pid*/, const std::string& /*log_path*/, std::function<void(std::string)> done) {
+    done("");
+  }
 };
 
 }  // namespace manta::node

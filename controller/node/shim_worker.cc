@@ -6,9 +6,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <utility>
 
@@ -19,6 +21,7 @@
 #include "common/actor/zygote.h"
 #include "common/base/kill.h"
 #include "common/base/process_info.h"
+#include "controller/node/stacks.h"
 #include "controller/node/state_dir.h"
 #include "google/protobuf/util/json_util.h"
 
@@ -34,6 +37,7 @@ ShimWorker::ShimWorker(Host host, v1::StartActor start) : host_(std::move(host))
 ShimWorker::~ShimWorker() {
   CloseChildEnds();
   host_.loop->Cancel(kill_timer_);
+  host_.loop->Cancel(stack_timer_);
   if (process_.has_value()) host_.loop->Unwatch(process_->pidfd());
   for (int fd : {out_, err_, link_}) {
     if (fd < 0) continue;
@@ -177,12 +181,25 @@ void ShimWorker::AskForStacks(const std::string& reason) {
     if (word == "SigCgt:") status >> std::hex >> caught;
   }
   if ((caught >> (SIGUSR2 - 1) & 1) == 0) return;
-  Log(absl::StrCat("the stacks of all threads follow: ", reason));
+  Log(absl::StrCat(kStacksFollow, reason));
   std::error_code ignored;
+  threads_to_ask_.clear();
   for (const auto& thread : std::filesystem::directory_iterator(absl::StrCat("/proc/", pid(), "/task"), ignored)) {
     pid_t id = 0;
-    if (absl::SimpleAtoi(thread.path().filename().string(), &id)) syscall(SYS_tgkill, pid(), id, SIGUSR2);
+    if (absl::SimpleAtoi(thread.path().filename().string(), &id)) threads_to_ask_.push_back(id);
   }
+  std::sort(threads_to_ask_.begin(), threads_to_ask_.end(), std::greater<>());  // the main thread is asked first
+  AskNextThread();
+}
+
+// One a millisecond: Python's handler drops a request that comes while it writes another thread's stack.
+void ShimWorker::AskNextThread() {
+  host_.loop->Cancel(stack_timer_);
+  stack_timer_ = 0;
+  if (threads_to_ask_.empty()) return;
+  syscall(SYS_tgkill, pid(), threads_to_ask_.back(), SIGUSR2);
+  threads_to_ask_.pop_back();
+  stack_timer_ = host_.loop->RunAfter(absl::Milliseconds(1), [this] { AskNextThread(); });
 }
 
 void ShimWorker::Terminate(absl::Duration grace, bool asked_to_stop) {
@@ -219,6 +236,7 @@ void ShimWorker::Ended() {
   if (!exit.has_value()) return;
   host_.loop->Unwatch(process_->pidfd());
   host_.loop->Cancel(kill_timer_);
+  host_.loop->Cancel(stack_timer_);
   KillGroup(pid(), SIGKILL);  // what it has left running
   Copy(err_);
   Copy(out_);

@@ -58,6 +58,7 @@ class ShimWorker {
   bool Copy(int fd);
   Received ReadReport();
   void AskForStacks(const std::string& reason);
+  void AskNextThread();
   void Ended();
   v1::ActorReport Report() const;  // with the identity filled in
   void WriteRecord(const v1::ActorExited& exited) const;
@@ -72,7 +73,8 @@ class ShimWorker {
   WorkerEnvironment environment_;
   WorkerLimits limits_;
   std::optional<absl::Duration> end_at_once_;  // asked to end before there was a process
-  EventLoop::TimerId kill_timer_ = 0;
+  EventLoop::TimerId kill_timer_ = 0, stack_timer_ = 0;
+  std::vector<pid_t> threads_to_ask_;  // for their stacks
   bool asked_to_stop_ = false, fenced_ = false;
   v1::ActorSnapshot snapshot_;
 };

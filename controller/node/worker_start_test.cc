@@ -8,6 +8,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
+#include "common/base/file.h"
 #include "controller/node/memory_group.h"
 #include "controller/node/shim_fixture_for_test.h"
 #include "controller/node/stacks.h"
@@ -124,11 +125,34 @@ TEST_F(ShimTest, AHangingWorkerShowsItsStacks) {
   EXPECT_THAT(Log("a-0"), HasSubstr("the stacks of all threads follow: no progress for 10 s"));
   EXPECT_TRUE(Runs(pids_["a-0"]));
 
-  std::string outside;
-  ReadStacks(loop_, pids_["a-0"], [&](std::string text) { outside = std::move(text); });
-  ASSERT_TRUE(Await([&] { return !outside.empty(); }, absl::Seconds(15)));
-  EXPECT_THAT(outside, HasSubstr(absl::StrCat("thread ", pids_["a-0"], " (")));
-  EXPECT_THAT(outside, HasSubstr(" state S in "));
+  // What it writes is part of the answer, and no debugger stops it for that.
+  std::string answer;
+  const absl::Time asked = absl::Now();
+  ReadStacks(loop_,
+             {.pid = pids_["a-0"],
+              .log_path = (dir_ / "logs" / "a-0.log").string(),
+              .log_begin = static_cast<int64_t>(Log("a-0").size())},
+             [&](std::string text) { answer = std::move(text); });
+  ASSERT_TRUE(processes_->Send(shim, order));
+  ASSERT_TRUE(Await([&] { return !answer.empty(); }, absl::Seconds(15)));
+  EXPECT_LT(absl::Now() - asked, absl::Seconds(4));
+  EXPECT_THAT(answer, ::testing::StartsWith("stack of thread "));
+  EXPECT_THAT(answer, HasSubstr("seen from outside:\n"));
+  EXPECT_THAT(answer, HasSubstr(absl::StrCat("thread ", pids_["a-0"], " (")));
+  EXPECT_THAT(answer, HasSubstr(" state S in "));
+  EXPECT_THAT(answer, ::testing::Not(HasSubstr("[New LWP")));
+}
+
+TEST_F(ShimTest, AProgramThatWritesNoStacksIsLookedAtFromOutsideAndGoesOn) {
+  Start(NewShim("a-0.1"), "a-0", {"wait"});
+  ASSERT_TRUE(Await([&] { return ready_.size() == 1; }));
+  std::string answer;
+  ReadStacks(loop_, {.pid = pids_["a-0"], .log_path = (dir_ / "logs" / "a-0.log").string(), .log_begin = 0},
+             [&](std::string text) { answer = std::move(text); });
+  ASSERT_TRUE(Await([&] { return !answer.empty(); }, absl::Seconds(15)));
+  EXPECT_THAT(answer, ::testing::StartsWith(absl::StrCat("thread ", pids_["a-0"], " (")));
+  const std::string stat = ReadFile(absl::StrCat("/proc/", pids_["a-0"], "/stat")).value_or("");
+  EXPECT_EQ(stat[stat.rfind(')') + 2], 'S') << "a debugger has left it stopped";
 }
 
 TEST_F(ShimTest, StartsByTheSecond) {

@@ -11,10 +11,10 @@
 namespace manta::controller {
 namespace {
 
-constexpr size_t kMaxQueued = 1024;         // messages that a client has not read
-constexpr int64_t kBytesALine = 512;        // a guess, for where to begin reading
-constexpr int64_t kMaxLogBytes = 64 << 20;  // of one answer that does not follow
-constexpr absl::Duration kStackPatience = absl::Seconds(5);
+constexpr size_t kMaxQueued = 1024;                           // messages that a client has not read
+constexpr int64_t kBytesALine = 512;                          // a guess, for where to begin reading
+constexpr int64_t kMaxLogBytes = 64 << 20;                    // of one answer that does not follow
+constexpr absl::Duration kStackPatience = absl::Seconds(12);  // an agent answers within 8 s (node/stacks.h)
 
 }  // namespace
 
@@ -69,7 +69,7 @@ grpc::ServerWriteReactor<v1::StackDump>* ClusterService::Stacks(grpc::CallbackSe
   loop_.Post([this, writer, request = *request] {
     core_->Stacks(
         request, kStackPatience, [writer](const v1::StackDump& dump) { writer->Write(dump); },
-        [writer] { writer->Finish(absl::OkStatus()); });
+        [writer](const absl::Status& status) { writer->Finish(status); });
   });
   return reactor;
 }
