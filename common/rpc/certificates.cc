@@ -56,23 +56,36 @@ std::string Pem(EVP_PKEY* key) {
   return Text(bio.get());
 }
 
-absl::StatusOr<Key> ReadKey(const std::filesystem::path& path) {
-  MANTA_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path, 1 << 20));
-  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+absl::StatusOr<PemFile> ReadPem(const std::filesystem::path& path) {
+  MANTA_ASSIGN_OR_RETURN(std::string pem, ReadFile(path, 1 << 20));
+  return PemFile{.path = path.string(), .content = std::move(pem)};
+}
+
+absl::StatusOr<Key> KeyOf(const PemFile& file) {
+  const Bio bio(BIO_new_mem_buf(file.content.data(), static_cast<int>(file.content.size())));
   Key key(PEM_read_bio_PrivateKey(bio.get(), nullptr, nullptr, nullptr));
   ERR_clear_error();
-  if (key == nullptr) return UserError(absl::StrCat(path.string(), ": holds no private key (PEM)"));
+  if (key == nullptr) return UserError(absl::StrCat(file.path, ": holds no private key (PEM)"));
   return key;
 }
 
-absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::filesystem::path& path) {
-  MANTA_ASSIGN_OR_RETURN(const std::string pem, ReadFile(path, 1 << 20));
-  const Bio bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
+absl::StatusOr<std::vector<Certificate>> CertificatesOf(const PemFile& file) {
+  const Bio bio(BIO_new_mem_buf(file.content.data(), static_cast<int>(file.content.size())));
   std::vector<Certificate> found;
   while (X509* next = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr)) found.emplace_back(next);
   ERR_clear_error();
-  if (found.empty()) return UserError(absl::StrCat(path.string(), ": holds no certificate (PEM)"));
+  if (found.empty()) return UserError(absl::StrCat(file.path, ": holds no certificate (PEM)"));
   return found;
+}
+
+absl::StatusOr<Key> ReadKey(const std::filesystem::path& path) {
+  MANTA_ASSIGN_OR_RETURN(const PemFile file, ReadPem(path));
+  return KeyOf(file);
+}
+
+absl::StatusOr<std::vector<Certificate>> ReadCertificates(const std::filesystem::path& path) {
+  MANTA_ASSIGN_OR_RETURN(const PemFile file, ReadPem(path));
+  return CertificatesOf(file);
 }
 
 bool Extend(X509* certificate, X509* issuer, int nid, const std::string& value) {
@@ -228,19 +241,30 @@ std::string UriOf(X509* certificate) {
 
 }  // namespace
 
-absl::StatusOr<std::string> CheckFilesFit(const std::filesystem::path& ca, const std::filesystem::path& certificate,
-                                          const std::filesystem::path& key) {
-  MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> roots, ReadCertificates(ca));
-  MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> chain, ReadCertificates(certificate));
-  MANTA_ASSIGN_OR_RETURN(const Key private_key, ReadKey(key));
+absl::StatusOr<std::string> CheckFit(const PemFile& ca, const PemFile& certificate, const PemFile& key) {
+  MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> roots, CertificatesOf(ca));
+  MANTA_ASSIGN_OR_RETURN(const std::vector<Certificate> chain, CertificatesOf(certificate));
+  MANTA_ASSIGN_OR_RETURN(const Key private_key, KeyOf(key));
   X509* const leaf = chain[0].get();
   const bool ours = X509_check_private_key(leaf, private_key.get()) == 1;
   bool is_signed = false;
   for (const Certificate& root : roots) is_signed = is_signed || X509_verify(leaf, X509_get0_pubkey(root.get())) == 1;
   ERR_clear_error();
-  if (!ours) return UserError(absl::StrCat(key.string(), " is not the key of ", certificate.string()));
-  if (!is_signed) return UserError(absl::StrCat(certificate.string(), " was not signed by ", ca.string()));
+  if (!ours) return UserError(absl::StrCat(key.path, " is not the key of ", certificate.path));
+  if (!is_signed) return UserError(absl::StrCat(certificate.path, " was not signed by ", ca.path));
   return UriOf(leaf);
+}
+
+absl::StatusOr<std::string> CheckFilesFit(const std::filesystem::path& ca, const std::filesystem::path& certificate,
+                                          const std::filesystem::path& key) {
+  MANTA_ASSIGN_OR_RETURN(const PemFile ca_file, ReadPem(ca));
+  MANTA_ASSIGN_OR_RETURN(const PemFile certificate_file, ReadPem(certificate));
+  MANTA_ASSIGN_OR_RETURN(const PemFile key_file, ReadPem(key));
+  return CheckFit(ca_file, certificate_file, key_file);
+}
+
+bool HoldsCertificates(const PemFile& file) {
+  return CertificatesOf(file).ok();
 }
 
 absl::StatusOr<std::vector<CertificateName>> HoldersIn(const std::filesystem::path& dir) {

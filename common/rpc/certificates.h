@@ -46,6 +46,13 @@ enum class CaStep {
                                                         const std::filesystem::path& certificate,
                                                         const std::filesystem::path& key);
 
+// The same of what such files say.
+struct PemFile {
+  std::string path, content;
+};
+[[nodiscard]] absl::StatusOr<std::string> CheckFit(const PemFile& ca, const PemFile& certificate, const PemFile& key);
+bool HoldsCertificates(const PemFile& file);
+
 // Whom the certificates in the folder are of, by name. INVALID_ARGUMENT where one names nobody.
 [[nodiscard]] absl::StatusOr<std::vector<CertificateName>> HoldersIn(const std::filesystem::path& dir);
 

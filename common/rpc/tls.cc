@@ -13,15 +13,13 @@
 #include "common/rpc/certificate_name.h"
 #include "common/rpc/certificates.h"
 #include "common/rpc/refusals.h"
+#include "common/rpc/tls_snapshot.h"
 #include "common/rpc/token.h"
-#include "grpcpp/security/tls_certificate_provider.h"
 #include "grpcpp/security/tls_certificate_verifier.h"
 #include "grpcpp/security/tls_credentials_options.h"
 
 namespace manta::rpc {
 namespace {
-
-constexpr unsigned kLookEverySeconds = 1;
 
 class Verifier : public grpc::experimental::ExternalCertificateVerifier {
  public:
@@ -50,18 +48,12 @@ class Verifier : public grpc::experimental::ExternalCertificateVerifier {
   const RoleSet roles_;
 };
 
-absl::StatusOr<std::string> JobOf(const TlsFiles& files) {
-  MANTA_ASSIGN_OR_RETURN(const std::string uri, CheckFilesFit(files.ca, files.certificate, files.key));
+absl::StatusOr<std::string> JobOf(const TlsFiles& files, const std::string& uri) {
   const auto name = CertificateName::Parse(uri);
   if (!name.has_value()) {
     return UserError(absl::StrCat(files.certificate.string(), ": names no job (URI manta://JOB/ROLE/NAME expected)"));
   }
   return name->job;
-}
-
-std::shared_ptr<grpc::experimental::FileWatcherCertificateProvider> Watch(const TlsFiles& files) {
-  return std::make_shared<grpc::experimental::FileWatcherCertificateProvider>(
-      files.key.string(), files.certificate.string(), files.ca.string(), kLookEverySeconds);
 }
 
 void SetCommon(grpc::experimental::TlsCredentialsOptions& options, const std::string& job, RoleSet roles) {
@@ -100,7 +92,8 @@ absl::Status UseTlsFromEnvironment(const std::string& name, v1::Role role) {
   absl::StatusOr<TlsFiles> files = TlsFilesIn(dir, name.empty() ? std::string(RoleName(role)) : name);
   if (absl::IsNotFound(files.status())) files = TlsFilesIn(dir, std::string(RoleName(role)));
   MANTA_RETURN_IF_ERROR(files.status());
-  MANTA_RETURN_IF_ERROR(JobOf(*files).status());
+  MANTA_ASSIGN_OR_RETURN(const TlsSnapshot* snapshot, TlsSnapshot::Of(*files));
+  MANTA_RETURN_IF_ERROR(JobOf(*files, snapshot->uri()).status());
   MANTA_ASSIGN_OR_RETURN(const absl::Time until, ValidUntil(files->certificate));
   if (until <= absl::Now()) {
     return UserError(absl::StrCat(files->certificate.string(), " was valid until ", absl::FormatTime(until),
@@ -121,17 +114,19 @@ std::optional<TlsFiles> ProcessTls() {
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ServerCredentials>> TlsServer(const TlsFiles& files) {
-  MANTA_ASSIGN_OR_RETURN(const std::string job, JobOf(files));
-  grpc::experimental::TlsServerCredentialsOptions options(Watch(files));
+  MANTA_ASSIGN_OR_RETURN(TlsSnapshot* const snapshot, TlsSnapshot::Of(files));
+  MANTA_ASSIGN_OR_RETURN(const std::string job, JobOf(files, snapshot->uri()));
+  grpc::experimental::TlsServerCredentialsOptions options(snapshot->provider());
   SetCommon(options, job, kEveryRole);
   options.set_cert_request_type(GRPC_SSL_REQUEST_AND_REQUIRE_CLIENT_CERTIFICATE_AND_VERIFY);
   return grpc::experimental::TlsServerCredentials(options);
 }
 
 absl::StatusOr<std::shared_ptr<grpc::ChannelCredentials>> TlsChannel(const TlsFiles& files, RoleSet roles) {
-  MANTA_ASSIGN_OR_RETURN(const std::string job, JobOf(files));
+  MANTA_ASSIGN_OR_RETURN(TlsSnapshot* const snapshot, TlsSnapshot::Of(files));
+  MANTA_ASSIGN_OR_RETURN(const std::string job, JobOf(files, snapshot->uri()));
   grpc::experimental::TlsChannelCredentialsOptions options;
-  options.set_certificate_provider(Watch(files));
+  options.set_certificate_provider(snapshot->provider());
   SetCommon(options, job, roles);
   return grpc::experimental::TlsCredentials(options);
 }

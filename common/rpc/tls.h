@@ -2,8 +2,8 @@
 //
 // Both sides show a certificate of the job's CA and check the other's: its chain, its time, and that the URI among its
 // names is of the same job (certificate_name.h). Host names are not looked at: nodes come and go, the CA is the job's
-// own. The files are read again within a second of a change, so certificates and the CA are rotated without a restart;
-// connections that stand go on. Thread-safe.
+// own. A change of the files is taken over within two seconds, a certificate and its key together (tls_snapshot.h), so
+// certificates and the CA are rotated without a restart; connections that stand go on. Thread-safe.
 #pragma once
 
 #include <filesystem>

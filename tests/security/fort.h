@@ -91,11 +91,8 @@ class Fort {
     if (tls_) identity.tls = files.has_value() ? *files : Files(std::string(rpc::RoleName(role)));
     return v1::ControllerService::NewStub(rpc::OpenChannel(address_, identity).value());
   }
-  // `wait_for_ready`: a connection that does not come about is tried again until the deadline.
-  static grpc::Status GetStatus(v1::ControllerService::Stub& stub, absl::Duration deadline = absl::Seconds(10),
-                                bool wait_for_ready = false) {
+  static grpc::Status GetStatus(v1::ControllerService::Stub& stub, absl::Duration deadline = absl::Seconds(10)) {
     grpc::ClientContext context;
-    context.set_wait_for_ready(wait_for_ready);
     context.set_deadline(absl::ToChronoTime(absl::Now() + deadline));
     v1::GetStatusReply reply;
     return stub.GetStatus(&context, {}, &reply);
@@ -156,9 +153,7 @@ class GoodClient {
       const bool fresh = ++calls_ % 20 == 0;
       auto channel = fresh ? fort_.Connect(v1::ROLE_READER) : nullptr;
       const absl::Time start = absl::Now();
-      // A certificate and its key are two files: a client that begins in the moment between their two renames may find
-      // that they do not fit, and looks again a second later.
-      const grpc::Status status = Fort::GetStatus(fresh ? *channel : *kept, absl::Seconds(10), /*wait_for_ready=*/fresh);
+      const grpc::Status status = Fort::GetStatus(fresh ? *channel : *kept);
       const double ms = absl::ToDoubleMilliseconds(absl::Now() - start);
       {
         std::lock_guard lock(mutex_);

@@ -7,7 +7,7 @@ namespace {
 
 using ::testing::IsEmpty;
 
-constexpr absl::Duration kSeen = absl::Milliseconds(2500);  // files are looked at every second
+constexpr absl::Duration kSeen = absl::Milliseconds(2500);  // more than a process needs to take files over
 
 TEST(Rotation, NobodyIsRestarted) {
   Fort fort;
@@ -47,6 +47,35 @@ TEST(Rotation, NobodyIsRestarted) {
   good.Stop();
   EXPECT_THAT(good.errors(), IsEmpty());
   std::printf("%d calls of a client during three rotations, none failed\n", good.calls());
+}
+
+// A certificate and its key are two files, and one is replaced before the other.
+TEST(Rotation, APairThatDoesNotFitYetChangesNothing) {
+  Fort fort;
+  const auto dir = fort.certificates(), next = fort.dir() / "next";
+  std::filesystem::copy(dir, next);
+  ASSERT_TRUE(rpc::InitCertificates(next, {.job = "job"}).ok());  // by the same CA
+  ASSERT_TRUE(Fort::GetStatus(*fort.Connect(v1::ROLE_READER)).ok());
+  GoodClient good(fort);
+  for (const char* kind : {".key", ".pem"}) {
+    for (const char* name : {"admin", "reader"}) {
+      const std::string file = absl::StrCat(name, kind);
+      std::filesystem::rename(next / file, dir / file);
+    }
+    const absl::Time until = absl::Now() + kSeen;
+    while (absl::Now() < until) {
+      ASSERT_TRUE(Fort::GetStatus(*fort.Connect(v1::ROLE_READER)).ok()) << "after the " << kind << " files";
+      absl::SleepFor(absl::Milliseconds(50));
+    }
+  }
+  // A process that begins while the two do not belong together says which.
+  std::filesystem::copy(dir, fort.dir() / "torn");
+  std::filesystem::copy_file(dir / "node.key", fort.dir() / "torn" / "admin.key",
+                             std::filesystem::copy_options::overwrite_existing);
+  const auto torn = rpc::TlsChannel(rpc::TlsFilesIn(fort.dir() / "torn", "admin").value(), rpc::kEveryRole);
+  EXPECT_THAT(std::string(torn.status().message()), ::testing::HasSubstr("admin.key is not the key of "));
+  good.Stop();
+  EXPECT_THAT(good.errors(), IsEmpty());
 }
 
 }  // namespace
