@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <random>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
@@ -12,12 +13,22 @@
 
 namespace manta {
 
-std::string HostId() {
-  std::string boot = ReadFile("/proc/sys/kernel/random/boot_id", 4096).value_or("unknown");
+std::string internal::FindHostId() {
+  std::string boot = ReadFile("/proc/sys/kernel/random/boot_id", 4096).value_or("");
   absl::StripAsciiWhitespace(&boot);
-  struct stat st {};
-  stat("/dev/shm", &st);
-  return absl::StrCat(boot, ":", static_cast<uint64_t>(st.st_dev));
+  struct stat pids {}, users {};
+  char self[32] = {};
+  const bool known = !boot.empty() && stat("/proc/self/ns/pid", &pids) == 0 && stat("/proc/self/ns/user", &users) == 0 &&
+                     readlink("/proc/self", self, sizeof(self) - 1) > 0 && absl::StrCat(getpid()) == self;
+  if (known) return absl::StrCat(boot, ":", pids.st_ino, ":", users.st_ino);
+  std::random_device random;
+  return absl::StrCat("alone:", absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8),
+                      absl::Hex(random(), absl::kZeroPad8), absl::Hex(random(), absl::kZeroPad8));
+}
+
+const std::string& HostId() {
+  static const std::string* const id = new std::string(internal::FindHostId());
+  return *id;
 }
 
 uint64_t ResidentBytes() {

@@ -6,9 +6,15 @@
 
 namespace manta {
 
-// Equal in two processes exactly if they can share memory through /dev/shm: the boot's identity and that mount's
-// device.
-std::string HostId();
+// Equal in two processes exactly if they can share memory through /proc/PID/fd: they run under one boot of one kernel,
+// give processes the same numbers (PID namespace), and may look at each other's descriptors (user namespace); a process
+// whose /proc is another namespace's shares with nobody. It is not told of two users, nor of a machine that was copied
+// while it ran: what is opened must be checked to be what was meant, and its failure be provided for.
+const std::string& HostId();
+
+namespace internal {
+std::string FindHostId();  // anew, for tests
+}
 
 uint64_t ResidentBytes();
 

@@ -5,12 +5,12 @@
 #include <vector>
 
 #include "common/base/check.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/call/core/crew.h"
 #include "common/call/core/outcome.h"
 #include "common/call/core/segment_map.h"
 #include "common/call/core/transfer_store.h"
-#include "common/call/host_id.h"
 #include "common/call/server_stream.h"
 #include "common/call/transfer_call.h"
 #include "common/call/unary_calls.h"
@@ -28,7 +28,7 @@ class CallServer::Impl : public ServerStream::Host {
 
   void Start() {
     MANTA_CHECK(queue_ != nullptr) << "Configure was not used";
-    CallTable::Options table{.actor_id = options_.actor_id, .epoch = options_.epoch, .host_id = SharedMemoryHostId()};
+    CallTable::Options table{.actor_id = options_.actor_id, .epoch = options_.epoch, .host_id = HostId()};
     table.window = options_.window;
     table.fencing = options_.fencing;
     for (const Method& method : methods_) table.methods.push_back(method.info);

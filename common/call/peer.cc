@@ -6,10 +6,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/call/client_stream.h"
 #include "common/call/core/outcome.h"
-#include "common/call/host_id.h"
 #include "common/call/transfer_sender.h"
 #include "common/rpc/channel.h"
 #include "grpcpp/alarm.h"
@@ -76,7 +76,7 @@ class PeerImpl final : public OwnedPeer, public std::enable_shared_from_this<Pee
   PeerImpl(ClientShared* client, std::string address, const std::string& actor_id, uint64_t epoch)
       : client_(client), address_(std::move(address)) {
     ClientSession::Options options{.caller = client->options.caller, .actor_id = actor_id, .epoch = epoch};
-    options.host_id = SharedMemoryHostId();
+    options.host_id = HostId();
     options.window = client->options.window;
     session_ = std::make_shared<ClientSession>(std::move(options));
   }
@@ -231,7 +231,7 @@ class PeerImpl final : public OwnedPeer, public std::enable_shared_from_this<Pee
 
   bool SharesMemory() const {
     const std::string& theirs = session_->opened().host_id();
-    return client_->options.shared_memory && !no_shared_memory_ && !theirs.empty() && theirs == SharedMemoryHostId();
+    return client_->options.shared_memory && !no_shared_memory_ && !theirs.empty() && theirs == HostId();
   }
   // Nothing has run: the argument can go another way.
   static bool IsUnreadable(const absl::Status& status) {

@@ -5,9 +5,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/comm/box_checksum.h"
-#include "common/comm/host_id.h"
 #include "common/comm/transport_choice.h"
 
 namespace manta::comm {

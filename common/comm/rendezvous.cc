@@ -12,8 +12,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
-#include "common/comm/host_id.h"
 #include "manta/v1/rendezvous.pb.h"
 
 namespace manta::comm {

@@ -11,9 +11,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/clock.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/comm/hash64.h"
-#include "common/comm/host_id.h"
 #include "common/comm/weight_manifest.h"
 #include "common/rpc/status.h"
 

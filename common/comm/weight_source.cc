@@ -5,9 +5,9 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/strings/str_cat.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/comm/hash64.h"
-#include "common/comm/host_id.h"
 #include "common/rpc/status.h"
 
 namespace manta::comm {

@@ -6,11 +6,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <iterator>
+#include <string>
 
 #include "absl/strings/str_cat.h"
+#include "common/call/core/segment_pool.h"
 
 namespace manta::call {
+
+namespace {
+
+// Empty, and errno, where it cannot be read.
+std::string LinkOf(const std::string& path) {
+  char target[128];
+  const ssize_t length = readlink(path.c_str(), target, sizeof(target));
+  return std::string(target, static_cast<size_t>(std::max<ssize_t>(length, 0)));
+}
+
+}  // namespace
 
 struct SegmentMap::Mapped {
   Mapped(void* d, size_t b) : data(static_cast<const std::byte*>(d)), bytes(b) {}
@@ -25,15 +39,21 @@ absl::StatusOr<SegmentMap::View> SegmentMap::Open(const v1::ShmRef& ref) {
   auto found = std::find_if(maps_.begin(), maps_.end(), [&](const auto& map) { return map.first == key; });
   if (found == maps_.end()) {
     const std::string path = absl::StrCat("/proc/", ref.pid(), "/fd/", ref.fd());
-    // A memfd is what its link says it is; nothing else is opened, not even for a look: opening may block.
-    char target[64] = {};
-    const ssize_t length = ref.pid() > 0 && ref.fd() >= 0 ? readlink(path.c_str(), target, sizeof(target) - 1) : -1;
-    if (length < 0) return absl::FailedPreconditionError(absl::StrCat("cannot open ", path, ": errno ", errno));
-    if (std::string_view(target, length).rfind("/memfd:", 0) != 0) {
-      return absl::InvalidArgumentError(absl::StrCat(path, " is no shared memory"));
+    if (ref.pid() <= 0 || ref.fd() < 0) return absl::FailedPreconditionError(absl::StrCat("cannot open ", path));
+    // A memfd is what its link says it is; nothing else is opened, not even for a look: opening may block. Who sees the
+    // caller's numbers differently finds something else there.
+    const std::string expected = absl::StrCat("/memfd:", SegmentName(ref.segment()), " (deleted)");
+    const std::string there = LinkOf(path);
+    if (there != expected) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "cannot open ", path, ": ", there.empty() ? absl::StrCat("errno ", errno) : "it is not the caller's"));
     }
     const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) return absl::FailedPreconditionError(absl::StrCat("cannot open ", path, ": errno ", errno));
+    if (LinkOf(absl::StrCat("/proc/self/fd/", fd)) != expected) {  // the number was given to another meanwhile
+      close(fd);
+      return absl::FailedPreconditionError(absl::StrCat("cannot open ", path, ": it is not the caller's"));
+    }
     struct stat info = {};
     const int seals = fcntl(fd, F_GET_SEALS);
     if (fstat(fd, &info) != 0 || seals < 0 || (seals & F_SEAL_SHRINK) == 0) {

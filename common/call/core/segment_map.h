@@ -2,7 +2,8 @@
 // mapped, read-only, when it is first named, and stays mapped while it is used or the maps stay within their bound.
 //
 // What is named by a caller is not trusted: only a memfd that is sealed against shrinking is mapped, and only what lies
-// inside it is handed out. FAILED_PRECONDITION where this process may not open it: the caller then sends chunks.
+// inside it is handed out. FAILED_PRECONDITION where this process may not open it, or finds something else in its place
+// (SegmentName): the caller then sends chunks.
 //
 // Thread-safe.
 #pragma once

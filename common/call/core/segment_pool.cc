@@ -27,6 +27,10 @@ size_t RoundUp(size_t bytes, size_t step) {
 
 }  // namespace
 
+std::string SegmentName(uint64_t id) {
+  return absl::StrCat("manta-arguments-", absl::Hex(id, absl::kZeroPad16));
+}
+
 SegmentPool::Options SegmentPool::FromEnvironment() {
   Options options;
   const char* text = std::getenv("MANTA_SHM_POOL_BYTES");
@@ -87,7 +91,8 @@ absl::StatusOr<SegmentPool::Segment*> SegmentPool::AddSegment(size_t bytes) {
                                                      " more exceed MANTA_SHM_POOL_BYTES, ", options_.max_bytes));
   }
   auto segment = std::make_unique<Segment>();
-  segment->fd = memfd_create("manta-arguments", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  segment->id = next_id_++;
+  segment->fd = memfd_create(SegmentName(segment->id).c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   // Sealed against shrinking: a reader's map of it never loses its pages.
   if (segment->fd < 0 || posix_fallocate(segment->fd, 0, static_cast<off_t>(size)) != 0 ||
       fcntl(segment->fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
@@ -99,7 +104,6 @@ absl::StatusOr<SegmentPool::Segment*> SegmentPool::AddSegment(size_t bytes) {
     close(segment->fd);
     return absl::ResourceExhaustedError(absl::StrCat("cannot map ", size, " bytes of shared memory: errno ", errno));
   }
-  segment->id = next_id_++;
   segment->bytes = size;
   segment->data = static_cast<std::byte*>(data);
   segment->free.emplace(0, size);

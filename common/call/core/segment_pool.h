@@ -13,6 +13,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -20,6 +21,10 @@
 #include "manta/v1/call.pb.h"
 
 namespace manta::call {
+
+// What a segment's memfd is called, as /proc shows it: a reader that finds another name there has not found this
+// segment.
+std::string SegmentName(uint64_t id);
 
 class SegmentPool {
  public:

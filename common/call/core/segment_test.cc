@@ -92,8 +92,9 @@ TEST(Segments, WhatACallerNamesIsNotTrusted) {
   EXPECT_EQ(code([](v1::ShmRef& r) { r.set_fd(99999); }), C::kFailedPrecondition);
   int pipes[2];
   ASSERT_EQ(pipe(pipes), 0);
-  EXPECT_EQ(code([&](v1::ShmRef& r) { r.set_fd(pipes[0]); }), C::kInvalidArgument) << "a pipe";
-  const int unsealed = memfd_create("test", MFD_ALLOW_SEALING);
+  EXPECT_EQ(code([&](v1::ShmRef& r) { r.set_fd(pipes[0]); }), C::kFailedPrecondition) << "a pipe";
+  EXPECT_EQ(code([](v1::ShmRef& r) { r.set_segment(78); }), C::kFailedPrecondition) << "another segment";
+  const int unsealed = memfd_create(SegmentName(77).c_str(), MFD_ALLOW_SEALING);
   ASSERT_EQ(ftruncate(unsealed, 4096), 0);
   EXPECT_EQ(code([&](v1::ShmRef& r) { r.set_fd(unsealed), r.set_segment(77); }), C::kInvalidArgument)
       << "it could shrink";
