@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/time/time.h"
+
 namespace manta {
 
 // Equal in two processes exactly if they can share memory through /proc/PID/fd: they run under one boot of one kernel,
@@ -17,6 +19,9 @@ std::string FindHostId();  // anew, for tests
 }
 
 uint64_t ResidentBytes();
+
+// What all threads of process `pid` have used of processors until now; zero where there is no such process.
+absl::Duration CpuTimeOf(int pid);
 
 // A descriptor that becomes readable when process `pid` has ended (close-on-exec; the caller closes it), or -1 where
 // there is no such process.

@@ -4,6 +4,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
 
 namespace manta {
@@ -13,6 +14,13 @@ TEST(ProcessInfo, NamesTheHostAndMeasuresItself) {
   EXPECT_EQ(HostId(), internal::FindHostId());
   EXPECT_GT(HostId().size(), 30u);
   EXPECT_GT(ResidentBytes(), 1u << 20);
+}
+
+TEST(ProcessInfo, CountsWhatAProcessComputes) {
+  const absl::Duration before = CpuTimeOf(getpid());
+  const absl::Time until = absl::Now() + absl::Seconds(5);
+  while (CpuTimeOf(getpid()) - before < absl::Milliseconds(50)) ASSERT_LT(absl::Now(), until);
+  EXPECT_EQ(CpuTimeOf(1 << 30), absl::ZeroDuration());
 }
 
 TEST(ProcessInfo, APidFdTellsOfTheEnd) {

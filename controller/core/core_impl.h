@@ -44,6 +44,7 @@ class Core::Impl {
   void Reconcile(Node& node, const v1::NodeHello& hello);
   void LoseNode(Node& node, const std::string& why, absl::Time gone_at);
   absl::Time LeaseEnd(const Node& node) const;  // no process of its agent's lives longer
+  void HeardOf(Node& node);
   void CheckNodes(absl::Time now);
   void UpdateUsable(Node& node);
   void ForgetNode(Node& node);

@@ -188,6 +188,30 @@ TEST_F(CorePolicies, AHangIsNoticed) {
   EXPECT_EQ(GetErrorInfo(events_[1].status).origin(), v1::ORIGIN_TIMEOUT);
 }
 
+TEST_F(CorePolicies, ANodesSilenceIsNotItsActors) {
+  Make();
+  auto node = Node("n0", 4);
+  const auto group = Create(Request("train", 1, 1, v1::RestartPolicy::RESTART_GROUP)).value();
+  Run(3);
+  auto& actor = node->actors[{"train-0", group.epoch()}];
+  for (int round = 0; round < 3; ++round) {
+    // An agent that was held up beats before it has read what its shims have to say.
+    node->beats = false;
+    actor.silent = true;
+    Run(7);
+    node->beats = true;
+    Run(5);
+    EXPECT_EQ(StateOf("train"), "READY");
+    EXPECT_EQ(GroupOf("train").epoch(), group.epoch());
+    actor.silent = false;
+    Run(2);
+  }
+  EXPECT_EQ(GroupOf("train").epoch(), group.epoch());
+  actor.silent = true;  // this is
+  Run(13);
+  EXPECT_NE(GroupOf("train").epoch(), group.epoch());
+}
+
 TEST_F(CorePolicies, StacksComeFromEachActorThatWasAskedAndEndWithTheLast) {
   Make();
   auto node = Node("n0", 8);

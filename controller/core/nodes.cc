@@ -88,7 +88,7 @@ absl::StatusOr<uint64_t> Core::Impl::NodeJoined(const v1::NodeHello& hello, std:
   node.port = std::move(port);
   node.session = NextToken();
   node.state = NodeState::kJoined;
-  node.last_beat = loop_.Now();
+  HeardOf(node);
   node.why_lost.clear();
   sessions_[node.session] = node.id;
   view_.SetCapacity(node.id, std::move(capacity));
@@ -185,7 +185,7 @@ void Core::Impl::OnNodeEvent(uint64_t session, const v1::NodeEvent& event) {
   const auto found = sessions_.find(session);
   if (found == sessions_.end()) return;
   Node& node = *nodes_[found->second];
-  node.last_beat = loop_.Now();
+  HeardOf(node);
   if (node.state == NodeState::kSuspect) {
     node.state = NodeState::kJoined;
     UpdateUsable(node);
@@ -212,6 +212,18 @@ void Core::Impl::OnNodeEvent(uint64_t session, const v1::NodeEvent& event) {
       break;
     default:
       break;
+  }
+}
+
+// Of whose actors nothing could be heard meanwhile: that is not their silence.
+void Core::Impl::HeardOf(Node& node) {
+  const absl::Time before = std::exchange(node.last_beat, loop_.Now());
+  const absl::Duration gap = node.last_beat - before;
+  if (before == absl::InfinitePast() || gap <= 2 * options_.node_beat) return;
+  for (Group* group : Groups()) {
+    for (Actor& rank : group->ranks) {
+      if (rank.place.node == node.id) rank.last_beat += gap, rank.last_progress += gap;
+    }
   }
 }
 

@@ -29,6 +29,10 @@ namespace manta::node {
 namespace {
 
 constexpr int kWorkerLinkFd = 3;
+constexpr absl::Duration kBeatIsLate = absl::Seconds(2);  // workers beat once a second
+constexpr absl::Duration kBeatAgain = absl::Seconds(1);
+constexpr absl::Duration kVouchFor = absl::Minutes(1);
+constexpr double kComputes = 0.1;  // of one processor: a process that only waits uses less
 
 }  // namespace
 
@@ -38,6 +42,7 @@ ShimWorker::~ShimWorker() {
   CloseChildEnds();
   host_.loop->Cancel(kill_timer_);
   host_.loop->Cancel(stack_timer_);
+  host_.loop->Cancel(beat_timer_);
   if (process_.has_value()) host_.loop->Unwatch(process_->pidfd());
   for (int fd : {out_, err_, link_}) {
     if (fd < 0) continue;
@@ -159,11 +164,33 @@ Received ShimWorker::ReadReport() {
   const Received received = ReceiveMessage(link_, &worker);
   if (received != Received::kMessage) return received;
   if (worker.has_ready()) *snapshot_.mutable_ready() = worker.ready();
-  if (worker.has_beat()) *snapshot_.mutable_beat() = worker.beat();
+  if (worker.has_beat()) {
+    *snapshot_.mutable_beat() = worker.beat();
+    own_beat_ = host_.loop->Now();
+    cpu_time_.reset();
+    host_.loop->Cancel(beat_timer_);
+    beat_timer_ = host_.loop->RunAfter(kBeatIsLate, [this] { BeatIsLate(); });
+  }
   v1::ActorReport report = Report();
   *report.mutable_worker() = std::move(worker);
   host_.report(std::move(report));
   return received;
+}
+
+// A worker that computes is not dead, though something that it computes may keep it from saying so: in Python, one long
+// operation in C holds up every thread. Its last beat is said again while it uses the processor, for a minute at most.
+void ShimWorker::BeatIsLate() {
+  beat_timer_ = 0;
+  if (!process_.has_value() || host_.loop->Now() - own_beat_ > kVouchFor) return;
+  const absl::Duration used = CpuTimeOf(pid());
+  const bool first = !cpu_time_.has_value();
+  if (!first && used - *cpu_time_ >= kComputes * kBeatAgain) {
+    v1::ActorReport report = Report();
+    *report.mutable_worker()->mutable_beat() = snapshot_.beat();
+    host_.report(std::move(report));
+  }
+  cpu_time_ = used;
+  beat_timer_ = host_.loop->RunAfter(kBeatAgain, [this] { BeatIsLate(); });
 }
 
 void ShimWorker::Order(const v1::WorkerOrder& order) {
@@ -237,6 +264,7 @@ void ShimWorker::Ended() {
   host_.loop->Unwatch(process_->pidfd());
   host_.loop->Cancel(kill_timer_);
   host_.loop->Cancel(stack_timer_);
+  host_.loop->Cancel(beat_timer_);
   KillGroup(pid(), SIGKILL);  // what it has left running
   Copy(err_);
   Copy(out_);

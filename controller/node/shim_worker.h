@@ -57,6 +57,7 @@ class ShimWorker {
   void CloseChildEnds();
   bool Copy(int fd);
   Received ReadReport();
+  void BeatIsLate();
   void AskForStacks(const std::string& reason);
   void AskNextThread();
   void Ended();
@@ -73,8 +74,10 @@ class ShimWorker {
   WorkerEnvironment environment_;
   WorkerLimits limits_;
   std::optional<absl::Duration> end_at_once_;  // asked to end before there was a process
-  EventLoop::TimerId kill_timer_ = 0, stack_timer_ = 0;
-  std::vector<pid_t> threads_to_ask_;  // for their stacks
+  EventLoop::TimerId kill_timer_ = 0, stack_timer_ = 0, beat_timer_ = 0;
+  absl::Time own_beat_ = absl::InfinitePast();
+  std::optional<absl::Duration> cpu_time_;  // when its beat was late last
+  std::vector<pid_t> threads_to_ask_;       // for their stacks
   bool asked_to_stop_ = false, fenced_ = false;
   v1::ActorSnapshot snapshot_;
 };

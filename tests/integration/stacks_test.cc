@@ -1,12 +1,9 @@
 // `manta stacks` of processes that are real: what their threads do comes back to who has asked, of actors in C++ and
 // Python from themselves, of other programs as seen from outside, and none is disturbed by it.
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +14,7 @@
 #include "controller/node/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/integration/python_program.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -52,7 +50,8 @@ class Stacks : public ::testing::Test {
     auto cluster = LaunchedCluster::Launch(build_ / "bin", "stacks_test", 8);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
-    client_ = actor::Client::Create({.token = cluster_->token(), .head = [this] { return cluster_->address(); }}).value();
+    client_ =
+        actor::Client::Create({.token = cluster_->token(), .head = [this] { return cluster_->address(); }}).value();
   }
   void Start(v1::GroupRequest request, int ranks) {
     request.mutable_restart()->set_kind(v1::RestartPolicy::FAIL_JOB);
@@ -89,7 +88,8 @@ TEST_F(Stacks, OfActorsThatAreInACallAndOfOtherPrograms) {
   // Both are in a call, as ranks that wait in a collective are.
   std::vector<std::shared_ptr<actor::CallCanceller>> calls;
   for (int rank = 0; rank < 2; ++rank) {
-    calls.push_back(client_->Actor("trainer", rank).StartBytes("hang", "", {.deadline = absl::Seconds(60)}, [](auto) {}));
+    calls.push_back(
+        client_->Actor("trainer", rank).StartBytes("hang", "", {.deadline = absl::Seconds(60)}, [](auto) {}));
   }
   v1::GroupRequest plain;
   plain.set_role("other");
@@ -101,34 +101,30 @@ TEST_F(Stacks, OfActorsThatAreInACallAndOfOtherPrograms) {
   const absl::Time begin = absl::Now();
   const std::string trainers = Print({"--role", "train"}, 0);
   EXPECT_LT(absl::Now() - begin, absl::Seconds(8));
-  for (const char* actor : {"train-0", "train-1"}) EXPECT_THAT(trainers, HasSubstr(absl::StrCat(actor, "\nstack of "))) << actor;
+  for (const char* actor : {"train-0", "train-1"})
+    EXPECT_THAT(trainers, HasSubstr(absl::StrCat(actor, "\nstack of "))) << actor;
   EXPECT_THAT(trainers, HasSubstr("seen from outside:"));
   EXPECT_THAT(trainers, Not(HasSubstr("other-0")));
 
   const std::string everyone = Print({}, 0);
-  for (const char* actor : {"train-0", "train-1", "other-0"}) EXPECT_THAT(everyone, HasSubstr(absl::StrCat(actor, "\n")));
+  for (const char* actor : {"train-0", "train-1", "other-0"})
+    EXPECT_THAT(everyone, HasSubstr(absl::StrCat(actor, "\n")));
   EXPECT_THAT(everyone, HasSubstr(" (sleep) state "));
   EXPECT_THAT(Print({"--role", "nobody"}, 64), HasSubstr("no actor nobody runs"));
   for (const auto& call : calls) call->Cancel();
 }
 
 TEST_F(Stacks, OfAnActorInPython) {
-  const std::string path = absl::StrCat((build_ / "python").string(), ":", fs::absolute(".deps/python").string());
-  const char* given = std::getenv("MANTA_PYTHON");
-  const std::string python = given != nullptr ? given : "/usr/bin/python3";
-  auto has_grpc = Process::Spawn({.executable = python,
-                                  .args = {"-c", "import grpc, google.protobuf"},
-                                  .env = {{"PYTHONPATH", path}, {"PATH", "/usr/bin:/bin"}}});
-  const auto exit = has_grpc.ok() ? has_grpc->WaitFor(absl::Seconds(30)) : std::nullopt;
-  if (!exit.has_value() || exit->code != 0) GTEST_SKIP() << "python-grpcio: " << python << " has no grpcio";
+  const PythonProgram python = PythonProgram::Find();
+  if (!python.missing.empty()) GTEST_SKIP() << "python-grpcio: " << python.missing;
   const fs::path program = cluster_->dir() / "sleeper.py";
   std::ofstream(program) << kPython;
   v1::GroupRequest request;
   request.set_role("sleeper");
   request.set_name("sleeper");
-  request.set_executable(python);
+  request.set_executable(python.python);
   request.add_args(program.string());
-  (*request.mutable_env())["PYTHONPATH"] = path;
+  (*request.mutable_env())["PYTHONPATH"] = python.path;
   Start(request, 1);
   const auto call = client_->Actor("sleeper").StartBytes("doze", "", {.deadline = absl::Seconds(60)}, [](auto) {});
   absl::SleepFor(absl::Milliseconds(500));
