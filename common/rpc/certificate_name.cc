@@ -24,6 +24,10 @@ std::string CertificateName::Uri() const {
   return absl::StrCat("manta://", job, "/", RoleName(role), "/", name);
 }
 
+std::string CertificateName::Dns() const {
+  return absl::StrCat(RoleName(role), ".", job, ".manta");
+}
+
 bool IsPlainName(absl::string_view name) {
   return !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](unsigned char c) {
     return absl::ascii_isalnum(c) || c == '.' || c == '-' || c == '_';

@@ -17,6 +17,8 @@ struct CertificateName {
   // None for anything else.
   static std::optional<CertificateName> Parse(absl::string_view uri);
   std::string Uri() const;
+  // ROLE.JOB.manta: the same for clients that can check nothing but a host's name, as gRPC's in Python.
+  std::string Dns() const;
 };
 
 // Letters, digits, '.', '-' and '_': 1 to 64 of them.

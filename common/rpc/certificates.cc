@@ -101,6 +101,7 @@ bool Extend(X509* certificate, X509* issuer, int nid, const std::string& value) 
 struct Holder {
   std::string common_name;
   std::string uri;  // empty: a CA
+  std::string dns;
   absl::Time from, until;
 };
 
@@ -132,7 +133,7 @@ absl::StatusOr<Certificate> Sign(const Holder& holder, EVP_PKEY* key, X509* issu
          Extend(x509, authority, NID_basic_constraints, "critical,CA:FALSE") &&
          Extend(x509, authority, NID_key_usage, "critical,digitalSignature") &&
          Extend(x509, authority, NID_ext_key_usage, "serverAuth,clientAuth") &&
-         Extend(x509, authority, NID_subject_alt_name, absl::StrCat("URI:", holder.uri));
+         Extend(x509, authority, NID_subject_alt_name, absl::StrCat("URI:", holder.uri, ",DNS:", holder.dns));
   }
   ok = ok && X509_sign(x509, issuer_key != nullptr ? issuer_key : key, EVP_sha256()) > 0;
   if (!ok) return OpenSslError("cannot make a certificate");
@@ -177,6 +178,7 @@ absl::StatusOr<Authority> MakeAuthority(const std::filesystem::path& dir, const 
   if (authority.key == nullptr) return OpenSslError("cannot make a key");
   const Holder holder{.common_name = absl::StrCat("Manta CA of ", options.job),
                       .uri = "",
+                      .dns = "",
                       .from = from,
                       .until = from + std::max(options.ca_valid, options.valid)};
   MANTA_ASSIGN_OR_RETURN(authority.certificate, Sign(holder, authority.key.get(), nullptr, nullptr));
@@ -213,7 +215,8 @@ absl::Status InitCertificates(const std::filesystem::path& dir, const Certificat
   for (const CertificateName& name : holders) {
     const Key key(EVP_EC_gen("P-256"));
     if (key == nullptr) return OpenSslError("cannot make a key");
-    const Holder holder{.common_name = name.name, .uri = name.Uri(), .from = from, .until = from + options.valid};
+    const Holder holder{
+        .common_name = name.name, .uri = name.Uri(), .dns = name.Dns(), .from = from, .until = from + options.valid};
     MANTA_ASSIGN_OR_RETURN(const Certificate certificate,
                            Sign(holder, key.get(), authority->certificate.get(), authority->key.get()));
     const std::filesystem::path stem = dir / name.name;

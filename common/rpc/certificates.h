@@ -5,7 +5,8 @@
 //   DIR/node.pem, worker.pem, reader.pem     likewise, each with its key
 //   DIR/NAME.pem, NAME.key                   one a node that was named, in the role node
 //
-// P-256 keys; a certificate names its holder by the URI manta://JOB/ROLE/NAME (certificate_name.h). Keys are 0600.
+// P-256 keys; a certificate names its holder by the URI manta://JOB/ROLE/NAME (certificate_name.h), and
+// says role and job again as the host name ROLE.JOB.manta. Keys are 0600.
 // Every file is replaced atomically, the key before its certificate: processes that watch them (tls.h) take the new
 // pair over while they run.
 #pragma once

@@ -13,6 +13,7 @@ from manta.errors import CallError
 from manta.v1 import actor_pb2, call_pb2, cluster_pb2, common_pb2
 
 EXPLAIN_WITHIN = 1.0  # seconds that a lost call waits for the reason of its actor's end
+MAX_RETIRED = 32  # channels
 
 
 def _cluster_dir():
@@ -32,7 +33,8 @@ class Client:
 
     Client(dir)                     the folder of `manta launch` or of a run; by default as the command line finds it
     Client(address=..., token_file=...)
-    Within an actor of the cluster, Client() is that actor's: its calls carry its name and epoch.
+    Within an actor of the cluster, Client() is that actor's: its calls carry its name and epoch. Where the environment
+    variable MANTA_TLS_DIR names a folder of certificates, connections are mutual TLS.
     """
 
     def __init__(self, dir=None, address=None, token_file=None):
@@ -50,9 +52,11 @@ class Client:
             raise ValueError("an address needs a token_file")
         self.address = address
         self._keys = credentials.Keys.from_file(token_file)
+        self._certificates = credentials.Certificates.from_environment("worker" if caller.actor_id else "admin")
         self._caller = caller
         self._lock = threading.Lock()
         self._channels = {}
+        self._retired = []  # of certificates that were replaced; calls may still be under way
 
     def actor(self, name, rank=0):
         """Of a group's name its rank `rank`; or of an actor's id, "JOB/ROLE-RANK"."""
@@ -90,18 +94,26 @@ class Client:
 
     def close(self):
         with self._lock:
-            channels, self._channels = self._channels, {}
-        for channel in channels.values():
+            channels = [channel for _, channel in self._channels.values()] + self._retired
+            self._channels, self._retired = {}, []
+        for channel in channels:
             channel.close()
 
     def _metadata(self):
         return ((credentials.TOKEN_KEY, self._keys.token),)
 
     def _rpc(self, address, kind, path, reply):
+        stamp = self._certificates.current()[0] if self._certificates is not None else None
         with self._lock:
-            if address not in self._channels:
-                self._channels[address] = credentials.open_channel(address)
-            channel = self._channels[address]
+            opened_with, channel = self._channels.get(address, (None, None))
+            if channel is None or opened_with != stamp:
+                if channel is not None:
+                    self._retired.append(channel)
+                    if len(self._retired) > MAX_RETIRED:
+                        self._retired.pop(0).close()
+                channel = credentials.open_channel(address, self._certificates,
+                                                   "admin" if address == self.address else "worker")
+                self._channels[address] = stamp, channel
         return getattr(channel, kind)(path, request_serializer=lambda m: m.SerializeToString(),
                                       response_deserializer=reply.FromString)
 
@@ -222,4 +234,8 @@ def _error_of(error):
         outcome = "UNKNOWN"
     else:
         outcome = "FAILED"
-    return CallError(code, error.details() or "", outcome=outcome)
+    details = error.details() or ""
+    if "Hostname Verification" in details:
+        details += ("; the server's certificate does not say that it is of this job and role: one that an earlier Manta "
+                    "made lacks the name for it (`manta init-certs` renews it)")
+    return CallError(code, details, outcome=outcome)

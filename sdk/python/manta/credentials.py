@@ -8,7 +8,11 @@ both sides show a certificate of the cluster's CA out of the folder MANTA_TLS_DI
 import hashlib
 import hmac
 import os
+import re
+import ssl
 import stat
+import threading
+import time
 
 import grpc
 
@@ -23,6 +27,11 @@ CHANNEL_OPTIONS = [
     ("grpc.max_receive_message_length", 1 << 30),
     ("grpc.max_metadata_size", 64 << 10),
 ]
+
+
+def _is_mounted(mode):
+    """A container platform's secret: root's, and readable by the group."""
+    return stat.S_IMODE(mode.st_mode) & 0o077 == 0o040 and mode.st_uid == 0 and os.geteuid() != 0
 
 
 class Keys:
@@ -43,9 +52,7 @@ class Keys:
     @classmethod
     def from_file(cls, path):
         mode = os.stat(path)
-        others = stat.S_IMODE(mode.st_mode) & 0o077
-        mounted = others == 0o040 and mode.st_uid == 0 and os.geteuid() != 0  # a container platform's secret
-        if others and not mounted:
+        if stat.S_IMODE(mode.st_mode) & 0o077 and not _is_mounted(mode):
             raise PermissionError(f"{path}: others can read the token; expected mode 0600")
         with open(path, encoding="ascii") as file:
             return cls(file.read(4096))
@@ -61,31 +68,113 @@ def is_loopback(address):
     return address.startswith(("127.", "[::1]:", "localhost:"))
 
 
-def _tls_files(role):
-    folder = os.environ.get("MANTA_TLS_DIR", "")
-    if not folder:
-        return None
-    parts = []
-    for name in ("ca.pem", role + ".pem", role + ".key"):
-        with open(os.path.join(folder, name), "rb") as file:
-            parts.append(file.read())
-    return parts
+class Certificates:
+    """A role's files in MANTA_TLS_DIR, read as one: a certificate and its key are replaced one after the other."""
+
+    PATIENCE = 1.0  # seconds in which the second of them follows the first
+
+    def __init__(self, folder, role):
+        self._paths = [os.path.join(folder, name) for name in ("ca.pem", role + ".pem", role + ".key")]
+        self._lock = threading.Lock()
+        self._stamp, self._parts = None, None
+        self.current()
+
+    @classmethod
+    def from_environment(cls, role):
+        """None where the cluster has no certificates."""
+        folder = os.environ.get("MANTA_TLS_DIR", "")
+        return cls(folder, role) if folder else None
+
+    def current(self):
+        """(what changes with the files, the CA's, the certificate's and the key's PEM): the newest that fit."""
+        with self._lock:
+            until = time.monotonic() + self.PATIENCE
+            while True:
+                try:
+                    stamp = tuple((s.st_ino, s.st_mtime_ns, s.st_size) for s in map(os.stat, self._paths))
+                    if stamp != self._stamp:
+                        self._parts, self._stamp = self._read(), stamp
+                    return self._stamp, *self._parts
+                except (OSError, ValueError):
+                    if self._parts is not None:  # those that were there go on; what is wrong shows at the next start
+                        return self._stamp, *self._parts
+                    if time.monotonic() > until:
+                        raise
+                time.sleep(0.01)
+
+    def job(self):
+        """Of the certificate's URI, manta://JOB/ROLE/NAME."""
+        return _uri_in(ssl.PEM_cert_to_DER_cert(self.current()[2].decode("ascii")))[0]
+
+    def _read(self):
+        mode = os.stat(self._paths[2])
+        if stat.S_IMODE(mode.st_mode) & 0o077 and not _is_mounted(mode):
+            raise PermissionError(f"{self._paths[2]}: others can read the private key; expected mode 0600")
+        parts = self._bytes()
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            context.load_verify_locations(self._paths[0])
+            context.load_cert_chain(self._paths[1], self._paths[2])
+        except ssl.SSLError as error:
+            raise ValueError(f"{self._paths[2]} is not the key of {self._paths[1]}, or {self._paths[0]} holds no "
+                             f"certificate: {error}") from error
+        if self._bytes() != parts:
+            raise ValueError(f"{self._paths[1]} is being replaced")
+        return parts
+
+    def _bytes(self):
+        parts = []
+        for path in self._paths:
+            with open(path, "rb") as file:
+                parts.append(file.read(1 << 20))
+        return parts
 
 
-def server_credentials(address, role="worker"):
-    files = _tls_files(role)
-    if files is not None:
-        ca, certificate, key = files
-        return grpc.ssl_server_credentials([(key, certificate)], root_certificates=ca, require_client_auth=True)
+def _uri_in(der):
+    """(JOB, ROLE) of the name that stands in a certificate as plain text."""
+    found = re.search(rb"manta://([A-Za-z0-9._-]{1,64})/(admin|node|worker|reader)/", der)
+    if found is None:
+        raise ValueError("the certificate names no job (URI manta://JOB/ROLE/NAME expected)")
+    return found[1].decode(), found[2].decode()
+
+
+def peer_role(certificates, auth_context):
+    """The role that the caller's certificate gives it; None where it is not of this job."""
+    for values in auth_context.values():
+        for value in values:
+            if isinstance(value, bytes) and value.startswith(b"manta://"):
+                try:
+                    job, role = _uri_in(value)
+                except ValueError:
+                    return None
+                return role if job == certificates.job() else None
+    return None
+
+
+def server_credentials(address, certificates):
+    if certificates is not None:
+
+        def configuration():
+            _, ca, certificate, key = certificates.current()
+            return grpc.ssl_server_certificate_configuration([(key, certificate)], root_certificates=ca)
+
+        return grpc.dynamic_ssl_server_credentials(configuration(), configuration, require_client_authentication=True)
     if not is_loopback(address):
         raise ValueError(f"refusing to listen on {address}: beyond loopback certificates are needed (MANTA_TLS_DIR)")
     return grpc.local_server_credentials(grpc.LocalConnectionType.LOCAL_TCP)
 
 
-def open_channel(address):
-    if os.environ.get("MANTA_TLS_DIR", ""):
-        # The certificates name roles, not hosts; gRPC's Python library can check nothing but a host's name.
-        raise NotImplementedError("clients in Python do not speak TLS yet: use the C++ client where MANTA_TLS_DIR is set")
-    if not is_loopback(address):
-        raise ValueError(f"refusing to send the token to {address}: without TLS only loopback addresses are reached")
-    return grpc.secure_channel(address, grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP), CHANNEL_OPTIONS)
+def open_channel(address, certificates, role):
+    """To a server of that role. gRPC in Python can check nothing but a host's name: the certificates of `manta
+    init-certs` carry one that says job and role."""
+    options = list(CHANNEL_OPTIONS)
+    if certificates is None:
+        if not is_loopback(address):
+            raise ValueError(f"refusing to send the token to {address}: without TLS (MANTA_TLS_DIR) only loopback "
+                             "addresses are reached")
+        credentials = grpc.local_channel_credentials(grpc.LocalConnectionType.LOCAL_TCP)
+    else:
+        _, ca, certificate, key = certificates.current()
+        credentials = grpc.ssl_channel_credentials(ca, key, certificate)
+        options.append(("grpc.ssl_target_name_override", f"{role}.{certificates.job()}.manta"))
+    return grpc.secure_channel(address, credentials, options)

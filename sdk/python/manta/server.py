@@ -79,6 +79,7 @@ class _Server:
 
     def __init__(self, actor, flags, keys, link):
         self.actor, self.flags, self.keys, self.link = actor, flags, keys, link
+        self.certificates = None if flags.standalone else credentials.Certificates.from_environment("worker")
         actor.actor_id, actor.epoch, actor._link = flags.actor_id, flags.epoch, link
         actor.rank = int(flags.actor_id.rpartition("-")[2])
         found = actor.methods()
@@ -101,7 +102,8 @@ class _Server:
         self.server.add_generic_rpc_handlers((self._services(),))
         host = self.flags.listen.rpartition(":")[0]
         try:
-            port = self.server.add_secure_port(self.flags.listen, credentials.server_credentials(self.flags.listen))
+            own = credentials.server_credentials(self.flags.listen, self.certificates)
+            port = self.server.add_secure_port(self.flags.listen, own)
         except RuntimeError as error:
             raise OSError(f"cannot listen on {self.flags.listen}: {error}") from error
         await self.server.start()
@@ -225,6 +227,8 @@ class _Server:
         roles = self.keys.roles_of(token)
         if not roles:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "the token is not this cluster's")
+        if self.certificates is not None:
+            roles = roles & {credentials.peer_role(self.certificates, context.auth_context())}
         if not roles & {"admin", "worker"}:
             await context.abort(grpc.StatusCode.PERMISSION_DENIED, "actors are called by roles admin and worker")
 
