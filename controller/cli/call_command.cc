@@ -3,12 +3,11 @@
 #include <algorithm>
 #include <cstdio>
 #include <memory>
-#include <random>
 
 #include "absl/strings/str_cat.h"
+#include "common/actor/client.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
-#include "common/rpc/channel.h"
 #include "common/rpc/token.h"
 #include "controller/cli/cluster_client.h"
 #include "controller/cli/cluster_commands.h"
@@ -18,7 +17,6 @@
 #include "google/protobuf/struct.pb.h"
 #include "google/protobuf/util/json_util.h"
 #include "google/protobuf/wrappers.pb.h"
-#include "manta/v1/call.grpc.pb.h"
 #include "nlohmann/json.hpp"
 
 namespace manta::cli {
@@ -106,29 +104,6 @@ absl::StatusOr<v1::ActorInfo> FindReady(ClusterClient& client, const CallCommand
   return absl::NotFoundError(absl::StrCat("nothing is called ", options.actor, "; `manta groups` lists what is there"));
 }
 
-absl::StatusOr<std::string> Invoke(const v1::ActorInfo& actor, const std::string& token, const std::string& method,
-                                   const std::string& payload, absl::Time until) {
-  MANTA_ASSIGN_OR_RETURN(const auto channel, rpc::OpenChannel(actor.address(), token));
-  const auto stub = v1::CallService::NewStub(channel);
-  std::random_device device;
-  std::string id(16, '\0');
-  for (char& byte : id) byte = static_cast<char>(device());
-  v1::InvokeRequest request;
-  request.mutable_open()->mutable_caller()->set_id(id);
-  request.mutable_open()->set_actor_id(actor.actor_id());
-  request.mutable_open()->set_epoch(actor.epoch());
-  request.set_method_name(method);
-  request.mutable_call()->set_payload(payload);
-  request.mutable_call()->set_deadline_ms(
-      static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Milliseconds(until - absl::Now()), 1, UINT32_MAX)));
-  grpc::ClientContext context;
-  context.set_deadline(absl::ToChronoTime(until));
-  v1::InvokeReply reply;
-  MANTA_RETURN_IF_ERROR(rpc::FromGrpc(stub->Invoke(&context, request, &reply)));
-  if (reply.reply().error().code() != 0) return FromProto(reply.reply().error());
-  return std::move(*reply.mutable_reply()->mutable_payload());
-}
-
 absl::Status Call(const CallCommandOptions& options) {
   Types types;
   MANTA_RETURN_IF_ERROR(types.Read(options.descriptors));
@@ -147,9 +122,14 @@ absl::Status Call(const CallCommandOptions& options) {
   const absl::Time until = absl::Now() + absl::Seconds(options.timeout);
   MANTA_ASSIGN_OR_RETURN(ClusterClient client, ClusterClient::Open(options.common.dir));
   MANTA_ASSIGN_OR_RETURN(const std::string token, rpc::ReadTokenFile(client.dir() / "token"));
-  MANTA_ASSIGN_OR_RETURN(const v1::ActorInfo actor,
+  MANTA_ASSIGN_OR_RETURN(const v1::ActorInfo found,
                          FindReady(client, options, std::min(until, absl::Now() + kAnswerDeadline)));
-  MANTA_ASSIGN_OR_RETURN(std::string bytes, Invoke(actor, token, options.method, payload, until));
+  // As every client calls: a large argument finds its way, and the error of a call whose actor dies says how.
+  MANTA_ASSIGN_OR_RETURN(const auto caller,
+                         actor::Client::Create({.token = token, .head = [&] { return client.address(); }}));
+  const actor::ActorHandle handle = caller->ActorAt({found.actor_id(), found.epoch(), found.address()});
+  MANTA_ASSIGN_OR_RETURN(std::string bytes,
+                         handle.CallBytes(options.method, payload, {.deadline = until - absl::Now()}));
   if (reply != nullptr) {
     if (!reply->ParseFromString(bytes)) {
       return UserError(absl::StrCat("the reply is no ", reply->GetTypeName(), "; --reply names its type"));
@@ -165,7 +145,7 @@ absl::Status Call(const CallCommandOptions& options) {
     std::printf("%s%s", bytes.c_str(), bytes.empty() || bytes.back() == '\n' ? "" : "\n");
     return absl::OkStatus();
   }
-  nlohmann::json object = {{"actor", actor.actor_id()}, {"epoch", actor.epoch()}};
+  nlohmann::json object = {{"actor", found.actor_id()}, {"epoch", found.epoch()}};
   object["reply"] = reply != nullptr ? nlohmann::json::parse(bytes, nullptr, false) : nlohmann::json(bytes);
   std::printf("%s\n", object.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
   return absl::OkStatus();

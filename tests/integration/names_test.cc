@@ -1,18 +1,25 @@
 // Callers find actors by name, follow them through restarts, and are told at once, and why, when one has died.
+#include <fcntl.h>
 #include <signal.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <filesystem>
+#include <string>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "common/actor/client.h"
 #include "common/actor/group_handle.h"
+#include "common/base/file.h"
 #include "common/base/kill.h"
 #include "common/base/status.h"
 #include "common/call/core/outcome.h"
+#include "controller/node/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/testing/launched_cluster.h"
@@ -152,6 +159,35 @@ TEST_F(Names, UnknownNamesAreWaitedForAsLongAsToldAndNoLonger) {
   ASSERT_TRUE(later.ok()) << later.status();
   EXPECT_EQ(later->at(0).address, group.ranks(0).address());
   EXPECT_TRUE(cluster_->RemoveGroup("late").ok());
+}
+
+// `manta call` is a client like the others.
+TEST_F(Names, TheCommandLineCallsAsOthersDo) {
+  const v1::GroupReply group = Start("asked", 1, v1::RestartPolicy::FAIL_JOB);
+  const std::filesystem::path out = cluster_->dir() / "call.out";
+  const auto call = [&](std::vector<std::string> args) {
+    const int fd = open(out.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+    args.insert(args.begin(), {"call", "--dir", cluster_->dir().string()});
+    auto process =
+        Process::Spawn({.executable = (bin_ / "manta").string(), .args = args, .stdout_fd = fd, .stderr_fd = fd});
+    close(fd);
+    return std::move(process).value();
+  };
+  Process who = call({"asked", "who", "--json"});
+  ASSERT_TRUE(who.WaitFor(absl::Seconds(20)).has_value());
+  const std::string epoch = absl::StrCat("\"epoch\":", group.epoch());
+  EXPECT_THAT(ReadFile(out).value(), HasSubstr(epoch));
+  EXPECT_THAT(ReadFile(out).value(), HasSubstr(absl::StrCat("\"reply\":\"", group.ranks(0).pid(), "\"")));
+  EXPECT_THAT(ReadFile(out).value(), HasSubstr("asked-0\""));
+
+  Process hang = call({"asked", "hang"});
+  absl::SleepFor(absl::Milliseconds(700));
+  ASSERT_TRUE(KillProcess(group.ranks(0).pid(), SIGKILL));
+  const auto ended = hang.WaitFor(absl::Seconds(20));
+  ASSERT_TRUE(ended.has_value());
+  EXPECT_NE(ended->code, 0);
+  EXPECT_THAT(ReadFile(out).value(), HasSubstr("signal 9"));
+  EXPECT_TRUE(cluster_->RemoveGroup("asked").ok());
 }
 
 }  // namespace
