@@ -17,6 +17,7 @@
 #include "common/base/file.h"
 #include "common/base/status.h"
 #include "common/rpc/certificates.h"
+#include "spdlog/spdlog.h"
 
 namespace manta::rpc {
 namespace {
@@ -25,6 +26,7 @@ constexpr absl::Duration kLookEvery = absl::Milliseconds(500);
 constexpr unsigned kGrpcLooksEverySeconds = 1;
 constexpr absl::Duration kMayTake = absl::Seconds(1);  // between the rename of a key and of its certificate
 constexpr absl::Duration kLookAgain = absl::Milliseconds(10);
+constexpr absl::Duration kSayAfter = absl::Seconds(10);  // that files do not fit
 
 std::string StampOf(const std::filesystem::path& path) {
   struct stat st {};
@@ -116,7 +118,15 @@ TlsSnapshot::Provider TlsSnapshot::provider() {
 
 void TlsSnapshot::Refresh() {
   absl::MutexLock lock(&mutex_);
-  (void)Read();  // what does not fit soon does, or is said where it is noticed: at handshakes, at the next start
+  const absl::Status read = Read();
+  if (read.ok()) {
+    unfit_since_ = absl::InfiniteFuture();
+  } else if (unfit_since_ == absl::InfiniteFuture()) {
+    unfit_since_ = absl::Now();
+  } else if (unfit_since_ != absl::InfinitePast() && absl::Now() - unfit_since_ > kSayAfter) {
+    unfit_since_ = absl::InfinitePast();  // said
+    spdlog::warn("the certificate that was read before stays in use: {}", std::string(read.message()));
+  }
 }
 
 absl::Status TlsSnapshot::Read() {

@@ -14,6 +14,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/statusor.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
 #include "common/rpc/tls.h"
 #include "grpcpp/security/tls_certificate_provider.h"
 
@@ -44,6 +45,7 @@ class TlsSnapshot {
   mutable absl::Mutex mutex_;
   std::string stamps_ ABSL_GUARDED_BY(mutex_);  // of the files that were taken over last
   std::string ca_ ABSL_GUARDED_BY(mutex_), pair_ ABSL_GUARDED_BY(mutex_), uri_ ABSL_GUARDED_BY(mutex_);
+  absl::Time unfit_since_ ABSL_GUARDED_BY(mutex_) = absl::InfiniteFuture();  // InfinitePast: and that was said
   int ca_fd_ ABSL_GUARDED_BY(mutex_) = -1, pair_fd_ ABSL_GUARDED_BY(mutex_) = -1;
   int generation_ ABSL_GUARDED_BY(mutex_) = 0;
   int provided_ ABSL_GUARDED_BY(mutex_) = -1;  // the generation that provider_ began with
