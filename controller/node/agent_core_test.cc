@@ -80,7 +80,12 @@ class FakeHost : public HostPort {
   void ForgetExit(const v1::ActorRef& actor) override { forgotten.insert(actor.actor_id()); }
   bool PortIsFree(int port) override { return port != 20001; }
   std::vector<std::string> LastLines(const std::string&) override { return {"the last line"}; }
+  void DumpStacks(int64_t pid, const std::string& log_path, std::function<void(std::string)> done) override {
+    dumps.push_back(absl::StrCat(pid, " ", log_path));
+    done("it waits");
+  }
   std::set<std::string> remembered, forgotten;
+  std::vector<std::string> dumps;
 };
 
 class AgentCoreTest : public ::testing::Test {
@@ -160,6 +165,27 @@ class AgentCoreTest : public ::testing::Test {
   std::unique_ptr<AgentCore> agent_;
   std::optional<absl::Status> done_;
 };
+
+TEST_F(AgentCoreTest, WhoeverAsksForStacksIsAnswered) {
+  Join();
+  Start("train-0", 5);
+  Started(1, "train-0", 5, 100);
+  for (const uint64_t epoch : {5, 4}) {
+    v1::NodeCommand command;
+    command.mutable_worker()->mutable_actor()->set_actor_id("train-0");
+    command.mutable_worker()->mutable_actor()->set_epoch(epoch);
+    command.mutable_worker()->mutable_order()->mutable_stacks()->set_reason("asked for");
+    agent_->OnCommand(command);
+  }
+  std::vector<std::string> answers;
+  for (const auto& event : uplink_.events) {
+    if (event.has_stacks())
+      answers.push_back(absl::StrCat(event.stacks().actor().epoch(), ": ", event.stacks().text()));
+  }
+  EXPECT_THAT(answers, ::testing::ElementsAre("5: it waits", "4: it does not run\n"));
+  EXPECT_THAT(host_.dumps, ::testing::ElementsAre("100 /run/logs/train-0.log"));
+  EXPECT_TRUE(processes_.orders.back().second.worker().order().has_stacks());
+}
 
 TEST_F(AgentCoreTest, StartsTellsAndForgets) {
   Join();

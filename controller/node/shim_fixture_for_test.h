@@ -55,6 +55,7 @@ class ShimTest : public ::testing::Test {
   void Note(const v1::ActorReport& actor) {
     if (actor.has_started()) pids_[actor.actor_id()] = actor.pid();
     if (actor.worker().has_ready()) ready_[actor.actor_id()] = actor.worker().ready().address();
+    if (actor.worker().has_beat()) beats_[actor.actor_id()].push_back(actor.worker().beat());
     if (actor.has_exited()) exits_[actor.actor_id()] = actor.exited();
     if (actor.has_start_failed()) failed_[actor.actor_id()] = actor.start_failed().message();
   }
@@ -111,6 +112,7 @@ class ShimTest : public ::testing::Test {
   std::map<std::string, int64_t> pids_;
   std::map<std::string, std::string> ready_, failed_;
   std::map<std::string, v1::ActorExited> exits_;
+  std::map<std::string, std::vector<v1::WorkerBeat>> beats_;
   std::map<ShimId, std::string> gone_;
 };
 

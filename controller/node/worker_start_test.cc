@@ -155,6 +155,14 @@ TEST_F(ShimTest, AProgramThatWritesNoStacksIsLookedAtFromOutsideAndGoesOn) {
   EXPECT_EQ(stat[stat.rfind(')') + 2], 'S') << "a debugger has left it stopped";
 }
 
+TEST_F(ShimTest, AWorkerThatComputesHasItsBeatSaidAgainAndASilentOneHasNot) {
+  Start(NewShim("a-0.1"), "a-0", {"compute"});
+  Start(NewShim("a-1.1"), "a-1", {"silent"});
+  ASSERT_TRUE(Await([&] { return beats_["a-0"].size() >= 3; }, absl::Seconds(15)));
+  EXPECT_EQ(beats_["a-0"].back().completed(), 17u);
+  EXPECT_EQ(beats_["a-1"].size(), 1u);
+}
+
 TEST_F(ShimTest, StartsByTheSecond) {
   constexpr int kStarts = 50;
   const absl::Time begin = absl::Now();
