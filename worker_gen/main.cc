@@ -15,5 +15,6 @@ int main(int argc, char** argv) {
                                        [&](const std::string& address) { return (*worker)->OpenChannel(address); });
   (*worker)->Register(&service);
   (*worker)->OnStop([&] { service.BeginStop(); });
+  (*worker)->OnBeat([&] { return service.load(); });
   return (*worker)->Run();
 }

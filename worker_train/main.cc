@@ -18,7 +18,12 @@ int main(int argc, char** argv) {
   manta::comm::WeightStore store(store_options);
   manta::comm::WeightSourceService weights(&store);
   manta::actor::Lane& lane = (*worker)->AddLane("train", /*num_threads=*/1, /*capacity=*/8);
-  manta::train::TrainerServiceImpl service({&lane, &store, (*worker)->token(), (*worker)->epoch()});
+  manta::train::TrainerServiceImpl service({.lane = &lane,
+                                            .store = &store,
+                                            .nonce = (*worker)->token(),
+                                            .epoch = (*worker)->epoch(),
+                                            .on_step = [&](int64_t step) { (*worker)->ReportProgress(step); }});
+  (*worker)->OnBeat([&] { return manta::actor::Load{.done = service.work_done()}; });
   (*worker)->OnPeerLost([&](int rank, const std::string& reason) {
     service.Abort(absl::StrCat("rank ", rank, " of the trainer is lost: ", reason));
   });

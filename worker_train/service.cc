@@ -63,6 +63,7 @@ absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& 
     MANTA_ASSIGN_OR_RETURN(device_collective, api->new_nccl_collective(collective, absl::Minutes(10)));
   }
   MANTA_ASSIGN_OR_RETURN(engine_, Engine::Create(request, collective, device_collective));
+  engine_->OnWork([this] { ++work_done_; });
   engine_->Describe(reply);
   absl::MutexLock lock(&mutex_);
   state_.set_configured(true);
@@ -142,6 +143,7 @@ grpc::ServerUnaryReactor* TrainerServiceImpl::Train(grpc::CallbackServerContext*
   return OnEngineOnce(context, request, reply,
                       [=, this, key = actor::CallKey::Of(*context).key](Engine& engine) -> absl::Status {
                         MANTA_RETURN_IF_ERROR(engine.Train(*request, reply));
+                        options_.on_step(engine.step());
                         absl::MutexLock lock(&mutex_);
                         state_.set_step(engine.step());
                         state_.set_trained_key(key);

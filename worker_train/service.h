@@ -5,6 +5,7 @@
 // the collective is aborted, so that a call that waits in it fails within a second. Handlers are thread-safe.
 #pragma once
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <string>
@@ -26,6 +27,7 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
     comm::WeightStore* store;  // outlives the service
     std::string nonce;         // the job's secret: what a group's ranks show each other
     uint64_t epoch = 0;
+    std::function<void(int64_t step)> on_step = [](int64_t) {};  // after each optimiser step
   };
   explicit TrainerServiceImpl(Options options) : options_(std::move(options)) {}
 
@@ -42,6 +44,9 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
                                            v1::PublishWeightsReply*) override;
   grpc::ServerUnaryReactor* SaveCheckpoint(grpc::CallbackServerContext*, const v1::SaveCheckpointRequest*,
                                            v1::SaveCheckpointReply*) override;
+
+  // Microbatches and parts of checkpoints so far: grows while a call comes on. Thread-safe.
+  uint64_t work_done() const { return work_done_; }
 
   // Makes what waits for other ranks fail with `reason`, now and from here on. Does not block.
   void Abort(const std::string& reason);
@@ -77,8 +82,9 @@ class TrainerServiceImpl final : public v1::TrainerService::CallbackService {
   std::shared_ptr<comm::Collective> collective_ ABSL_GUARDED_BY(mutex_);  // the engine's, to abort it
   std::string abort_reason_ ABSL_GUARDED_BY(mutex_);
   v1::TrainerState state_ ABSL_GUARDED_BY(mutex_);  // what GetState says
-  std::unique_ptr<Engine> engine_;                  // the lane's
-  actor::KeyedReplies replies_;                     // the lane's
+  std::atomic<uint64_t> work_done_ = 0;
+  std::unique_ptr<Engine> engine_;  // the lane's
+  actor::KeyedReplies replies_;     // the lane's
 };
 
 }  // namespace manta::train

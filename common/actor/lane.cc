@@ -70,6 +70,11 @@ uint64_t Lane::queued() const {
   return queue_.size() + running_;
 }
 
+uint64_t Lane::running() const {
+  std::lock_guard lock(mu_);
+  return running_;
+}
+
 uint64_t Lane::completed() const {
   std::lock_guard lock(mu_);
   return completed_;

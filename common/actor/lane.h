@@ -46,7 +46,8 @@ class Lane {
   void Close();
 
   const std::string& name() const { return name_; }
-  uint64_t queued() const;     // waiting or running
+  uint64_t queued() const;  // waiting or running
+  uint64_t running() const;
   uint64_t completed() const;  // ran to their end
 
  private:

@@ -3,6 +3,8 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -71,18 +73,38 @@ class Worker::Impl {
     return *calls;
   }
 
-  v1::ActorBeat Beat() const {
-    v1::ActorBeat beat;
+  // Over lanes, methods and what the worker adds.
+  v1::WorkerBeat WorkerBeat() const {
+    v1::WorkerBeat beat;
+    beat.set_state(control.state());
+    uint64_t running = 0;
     for (const auto& lane : lanes) {
-      beat.set_queued_calls(beat.queued_calls() + lane->queued());
-      beat.set_completed_calls(beat.completed_calls() + lane->completed());
+      running += lane->running();
+      beat.set_queued(beat.queued() + lane->queued());
+      beat.set_completed(beat.completed() + lane->completed());
     }
     if (calls != nullptr) {
       const call::CallServer::Stats stats = calls->stats();
-      beat.set_queued_calls(beat.queued_calls() + stats.queued + stats.running);
-      beat.set_completed_calls(beat.completed_calls() + stats.completed);
+      running += stats.running;
+      beat.set_queued(beat.queued() + stats.queued + stats.running);
+      beat.set_completed(beat.completed() + stats.completed);
+      beat.set_refused(stats.refused);
     }
-    beat.set_resident_bytes(ResidentBytes());
+    if (on_beat) {
+      const Load load = on_beat();
+      running += load.running;
+      beat.set_completed(beat.completed() + load.done);
+    }
+    beat.set_running(static_cast<uint32_t>(std::min<uint64_t>(running, UINT32_MAX)));
+    beat.set_resident(ResidentBytes());
+    return beat;
+  }
+  v1::ActorBeat Beat() const {
+    const v1::WorkerBeat now = WorkerBeat();
+    v1::ActorBeat beat;
+    beat.set_queued_calls(now.queued());
+    beat.set_completed_calls(now.completed());
+    beat.set_resident_bytes(now.resident());
     return beat;
   }
 
@@ -143,18 +165,12 @@ class Worker::Impl {
     if (on_peer_lost) on_peer_lost(request.rank(), request.reason());
   }
   void ReportBeat() {
-    const v1::ActorBeat now = Beat();
     v1::WorkerReport report;
-    v1::WorkerBeat* beat = report.mutable_beat();
-    beat->set_state(control.state());
-    beat->set_queued(now.queued_calls());
-    beat->set_completed(now.completed_calls());
-    beat->set_resident(now.resident_bytes());
-    if (calls != nullptr) {
-      const call::CallServer::Stats stats = calls->stats();
-      beat->set_refused(stats.refused);
-      beat->set_running(static_cast<uint32_t>(stats.running));
+    if (const int64_t now = step; now != reported_step) {
+      report.mutable_progress()->set_step(now);
+      if (shim->Send(report)) reported_step = now;
     }
+    *report.mutable_beat() = WorkerBeat();
     shim->Send(report);
     loop.RunAfter(kBeatInterval, [this] { ReportBeat(); });
   }
@@ -215,6 +231,9 @@ class Worker::Impl {
   std::vector<std::unique_ptr<Lane>> lanes;
   std::function<void()> on_stop;
   std::function<void(int, const std::string&)> on_peer_lost;
+  std::function<Load()> on_beat;
+  std::atomic<int64_t> step = -1;
+  int64_t reported_step = -1;  // the loop's
   std::unique_ptr<rpc::Server> server;
   std::unique_ptr<ShimLink> shim;  // null where no shim has started this process
   std::thread shutdown;
@@ -289,6 +308,12 @@ void Worker::OnStop(std::function<void()> callback) {
 }
 void Worker::OnPeerLost(std::function<void(int, const std::string&)> callback) {
   impl_->on_peer_lost = std::move(callback);
+}
+void Worker::OnBeat(std::function<Load()> callback) {
+  impl_->on_beat = std::move(callback);
+}
+void Worker::ReportProgress(int64_t step) {
+  impl_->step = step;
 }
 int Worker::Run() {
   return impl_->Run();

@@ -65,6 +65,7 @@
 #include "absl/time/time.h"
 #include "common/actor/handlers.h"
 #include "common/actor/lane.h"
+#include "common/actor/load.h"
 #include "common/base/event_loop.h"
 #include "common/call/call_client.h"
 #include "common/call/call_server.h"
@@ -113,6 +114,10 @@ class Worker {
   void OnStop(std::function<void()> callback);
   // Called on the worker's loop when a rank of this actor's group is gone: abort collectives with it. Must not block.
   void OnPeerLost(std::function<void(int rank, const std::string& reason)> callback);
+  // What each beat says beside the calls on lanes and of methods: work that runs elsewhere in this process. A worker
+  // that has work and whose numbers stand still is what the group's watchdog looks for (progress_timeout_s). Called
+  // once a second on the worker's loop. Must not block.
+  void OnBeat(std::function<Load()> callback);
 
   int Run();
 
@@ -130,6 +135,9 @@ class Worker {
   // The same with handles (client.h): by name, where an agent has started this worker, else by address only.
   [[nodiscard]] absl::StatusOr<Client*> client();
   EventLoop& loop();
+  // A step of this actor's work is done: shown by `manta actors`, and progress for the watchdog. Cheap: told once a
+  // second.
+  void ReportProgress(int64_t step);
   // Ends the worker as Stop does; for faults after which it is of no use, with an exit code other than 0.
   void Shutdown(const std::string& reason, int exit_code);
 

@@ -191,6 +191,9 @@ Meanings RunMeanings() {
       {"cluster.reward_workers", "processes that score"},
       {"cluster.trainer_threads", "CPU threads of a trainer rank; 0: chosen"},
       {"cluster.generator_threads", "CPU threads of a generator; 0: chosen"},
+      {"cluster.progress_timeout_s",
+       "a worker with work that makes no progress for so long (no microbatch, no token, no call done) hangs: the stacks of "
+       "its group go into their logs and the run ends with the reason; 0: never"},
       {"cluster.on_controller_loss",
        "`wait`: workers outlive a controller or node agent that is killed, `manta run` starts it again, and the run goes on; "
        "`stop`: the run ends"},

@@ -21,24 +21,45 @@ enum class KeyClass { kImplemented, kIgnored, kQuiet, kPending };  // kQuiet: ig
 enum class ValueType { kAny, kBool, kInt, kNumber, kText, kIntList, kTextList, kMap };
 
 struct Key {
-  std::string path;                  // "a.b"; a part "*" is any name, a last part "**" is anything below
+  std::string path;  // "a.b"; a part "*" is any name, a last part "**" is anything below
   KeyClass key_class = KeyClass::kImplemented;
   ValueType type = ValueType::kAny;
-  std::optional<std::string> value;  // the default, as YAML
+  std::optional<std::string> value;                  // the default, as YAML
   std::optional<std::string> sft_value, eval_value;  // where it differs for that algorithm
   bool nullable = false;
   double min = -std::numeric_limits<double>::infinity(), max = std::numeric_limits<double>::infinity();
-  std::string one_of;                // "a|b|c"
-  bool input_path = false;           // names a file or folder that is read
+  std::string one_of;       // "a|b|c"
+  bool input_path = false;  // names a file or folder that is read
 
   // Builders: Int("grpo.seed", "42").AtLeast(0)
-  Key Null() && { nullable = true; return std::move(*this); }
-  Key AtLeast(double m) && { min = m; return std::move(*this); }
-  Key AtMost(double m) && { max = m; return std::move(*this); }
-  Key OneOf(std::string names) && { one_of = std::move(names); return std::move(*this); }
-  Key Path() && { input_path = true; return std::move(*this); }
-  Key Sft(std::string v) && { sft_value = std::move(v); return std::move(*this); }
-  Key Eval(std::string v) && { eval_value = std::move(v); return std::move(*this); }
+  Key Null() && {
+    nullable = true;
+    return std::move(*this);
+  }
+  Key AtLeast(double m) && {
+    min = m;
+    return std::move(*this);
+  }
+  Key AtMost(double m) && {
+    max = m;
+    return std::move(*this);
+  }
+  Key OneOf(std::string names) && {
+    one_of = std::move(names);
+    return std::move(*this);
+  }
+  Key Path() && {
+    input_path = true;
+    return std::move(*this);
+  }
+  Key Sft(std::string v) && {
+    sft_value = std::move(v);
+    return std::move(*this);
+  }
+  Key Eval(std::string v) && {
+    eval_value = std::move(v);
+    return std::move(*this);
+  }
 };
 
 using Default = std::optional<std::string>;
@@ -50,10 +71,10 @@ Key IntList(std::string path, Default value = std::nullopt);
 Key TextList(std::string path, Default value = std::nullopt);
 Key AnyMap(std::string path, Default value = std::nullopt);
 Key Any(std::string path, Default value = std::nullopt);
-Key Ignored(std::string path, std::string value);   // a warning unless it is `value`
+Key Ignored(std::string path, std::string value);  // a warning unless it is `value`
 Key Quiet(std::string path);
-Key Pending(std::string path, std::string value);   // an error unless it is `value`
-Key NotYet(std::string path);                       // an error unless it is null
+Key Pending(std::string path, std::string value);  // an error unless it is `value`
+Key NotYet(std::string path);                      // an error unless it is null
 
 // Bounds far above what anybody asks for: what lies beyond them is a slip, and would overflow somewhere.
 inline constexpr double kMostSamples = 1 << 20;  // of a batch
@@ -61,17 +82,18 @@ inline constexpr double kMostGroup = 4096;       // samples of one prompt, which
 inline constexpr double kMostTokens = 1 << 24;   // of a sequence
 inline constexpr double kMostSteps = 1e9;
 inline constexpr double kMostTemperature = 1000;
-inline constexpr double kMostProcesses = 1024;   // of a role
-inline constexpr double kMostThreads = 1024;     // of a process
+inline constexpr double kMostProcesses = 1024;            // of a role
+inline constexpr double kMostSeconds = 30.0 * 24 * 3600;  // of a time-out
+inline constexpr double kMostThreads = 1024;              // of a process
 
 using Keys = std::vector<Key>;
-void AddAlgorithmKeys(Keys& keys);    // grpo, sft, eval, loss_fn
-void AddPolicyKeys(Keys& keys);       // policy but for its generation
-void AddGenerationKeys(Keys& keys);   // policy.generation, generation, tokenizer
-void AddDataKeys(Keys& keys);         // data, env
-void AddRunKeys(Keys& keys);          // logger, checkpointing, cluster
-void AddActorKeys(Keys& keys);        // actors
-void AddLaterKeys(Keys& keys);        // trees of algorithms that are not implemented yet
+void AddAlgorithmKeys(Keys& keys);   // grpo, sft, eval, loss_fn
+void AddPolicyKeys(Keys& keys);      // policy but for its generation
+void AddGenerationKeys(Keys& keys);  // policy.generation, generation, tokenizer
+void AddDataKeys(Keys& keys);        // data, env
+void AddRunKeys(Keys& keys);         // logger, checkpointing, cluster
+void AddActorKeys(Keys& keys);       // actors
+void AddLaterKeys(Keys& keys);       // trees of algorithms that are not implemented yet
 
 const Keys& AllKeys();
 

@@ -4,7 +4,6 @@
 namespace manta::config {
 
 void AddActorKeys(Keys& keys) {
-  constexpr double kMostSeconds = 30.0 * 24 * 3600;
   for (Key& key : Keys{
            TextList("actors.*.command"),
            TextList("actors.*.args", "[]"),

@@ -35,6 +35,7 @@ void AddRunKeys(Keys& keys) {
            Int("cluster.trainer_threads", "0").AtLeast(0).AtMost(kMostThreads),
            Int("cluster.generator_threads", "0").AtLeast(0).AtMost(kMostThreads),
            Int("cluster.gpus_per_node", "1").AtLeast(0),
+           Number("cluster.progress_timeout_s", "1800").AtLeast(0).AtMost(kMostSeconds),
            Text("cluster.on_controller_loss", "wait").OneOf("wait|stop"),
            Int("cluster.max_controller_restarts", "3").AtLeast(0).AtMost(1000),
            Pending("cluster.num_nodes", "1"),

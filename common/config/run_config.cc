@@ -39,6 +39,7 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
   r.Read("cluster.generator_threads", c.generator_threads);
   r.Read("cluster.gpus_per_node", c.gpus_per_node);
   r.Read("cluster.num_nodes", c.num_nodes);
+  r.Read("cluster.progress_timeout_s", c.progress_timeout_s);
   std::string on_loss = "wait";
   r.Read("cluster.on_controller_loss", on_loss);
   c.wait_on_controller_loss = on_loss == "wait";

@@ -242,6 +242,7 @@ struct ClusterConfig {
   int64_t reward_workers = 1;
   int64_t trainer_threads = 0, generator_threads = 0;  // CPU arithmetic threads a process; 0: choose
   int64_t gpus_per_node = 1, num_nodes = 1;
+  double progress_timeout_s = 1800;  // 0: none
   bool wait_on_controller_loss = true;
   int64_t max_controller_restarts = 3;  // within a minute
 };

@@ -26,11 +26,12 @@ int ThreadsFor(int64_t asked, int64_t processes) {
   return asked > 0 ? static_cast<int>(asked) : std::max<int>(1, Cores() / static_cast<int>(std::max<int64_t>(1, processes)));
 }
 
-GroupSpec Spec(const RunContext& context, std::string role, int64_t ranks, const char* executable) {
+GroupSpec Spec(const RunContext& context, const config::RunConfig& config, std::string role, int64_t ranks, const char* executable) {
   GroupSpec spec;
   spec.role = std::move(role);
   spec.num_ranks = static_cast<int>(ranks);
   spec.executable = (context.bin_dir / executable).string();
+  spec.progress_timeout = absl::Seconds(config.cluster.progress_timeout_s);
   return spec;
 }
 
@@ -129,20 +130,20 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
                                          ": training with ", gpus, " (NCCL takes one rank a GPU)"));
     ranks = gpus;
   }
-  // Trainer and generator share a GPU (they work in turns), so only the trainer's ranks hold its slot.
+  // Trainer and generator work in turns on the same GPUs or cores, so only the trainer's ranks hold slots.
   std::vector<GroupSpec> specs;
   if (trains) {
-    GroupSpec spec = Spec(context, "train", ranks, "manta-train");
+    GroupSpec spec = Spec(context, config, "train", ranks, "manta-train");
     (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
     spec.one_node = true;
     specs.push_back(std::move(spec));
   }
   if (generates) {
-    GroupSpec spec = Spec(context, "gen", config.cluster.generators, "manta-gen");
-    spec.cpu_slots_per_rank = cuda_ ? 0 : 1;
+    GroupSpec spec = Spec(context, config, "gen", config.cluster.generators, "manta-gen");
+    spec.cpu_slots_per_rank = cuda_ || trains ? 0 : 1;
     spec.shares_gpu = cuda_;
     specs.push_back(std::move(spec));
-    GroupSpec reward = Spec(context, "reward", config.cluster.reward_workers, "manta-reward");
+    GroupSpec reward = Spec(context, config, "reward", config.cluster.reward_workers, "manta-reward");
     reward.args = {"--threads", absl::StrCat(RewardThreads(config, Cores()))};
     specs.push_back(std::move(reward));
   }

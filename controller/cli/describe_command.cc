@@ -48,12 +48,13 @@ void Print(const v1::DescribeReply& reply) {
     const v1::JobInfo& job = reply.job();
     line("job", absl::StrCat(job.job(), job.name().empty() ? "" : absl::StrCat(" (", job.name(), ")")));
     line("state", job.state());
+    if (job.state() == "ENDED") line("result", ResultOf(job));
     line("priority", absl::StrCat(job.priority()));
     if (job.num_steps() > 0) line("step", absl::StrCat(job.step(), " of ", job.num_steps()));
     line("run folder", job.run_dir());
     line("submitted", Ago(job.submitted_unix_ms()));
     line("waits for", job.waits_for());
-    line("ended", job.status().message());
+    line("why", job.status().message());
   }
   if (reply.has_group()) {
     const v1::GroupInfo& group = reply.group();

@@ -40,7 +40,7 @@ void PrintActors(const v1::ListReply& reply) {
     table.Add({actor.actor_id(), StateName(actor.state()), actor.node(), absl::StrCat(actor.pid()),
                absl::StrCat(actor.epoch() >> 32, ".", actor.epoch() & 0xffffffff), JoinInts(actor.gpus()),
                absl::StrCat(actor.beat().queued()), absl::StrCat(actor.beat().completed()),
-               Mebibytes(actor.beat().resident()), absl::StrCat(actor.step()),
+               Mebibytes(actor.beat().resident()), actor.step() < 0 ? "-" : absl::StrCat(actor.step()),
                actor.address().empty() ? "-" : actor.address()});
   }
   table.Print();
@@ -57,11 +57,14 @@ void PrintGroups(const v1::ListReply& reply) {
 }
 
 void PrintJobs(const v1::ListReply& reply) {
-  Table table({"job", "name", "state", "priority", "step", "head restarts", "submitted", "run folder", "waits for"});
+  Table table(
+      {"job", "name", "state", "result", "priority", "step", "head restarts", "submitted", "run folder", "waits for"});
   for (const v1::JobInfo& job : reply.jobs()) {
-    table.Add({job.job(), job.name().empty() ? "-" : job.name(), job.state(), absl::StrCat(job.priority()),
+    table.Add({job.job(), job.name().empty() ? "-" : job.name(), job.state(), ResultOf(job),
+               absl::StrCat(job.priority()),
                job.num_steps() > 0 ? absl::StrCat(job.step(), " of ", job.num_steps()) : "-",
-               absl::StrCat(job.head_restarts()), Ago(job.submitted_unix_ms()), job.run_dir(), job.waits_for().empty() ? "-" : job.waits_for()});
+               absl::StrCat(job.head_restarts()), Ago(job.submitted_unix_ms()), job.run_dir(),
+               job.waits_for().empty() ? "-" : job.waits_for()});
   }
   table.Print();
 }

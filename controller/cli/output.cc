@@ -9,6 +9,7 @@
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 #include "common/base/check.h"
+#include "common/base/status.h"
 #include "google/protobuf/util/json_util.h"
 
 namespace manta::cli {
@@ -54,6 +55,13 @@ std::string StateName(v1::ActorState state) {
   if (absl::StartsWith(name, "ACTOR_STATE_")) name.erase(0, 12);
   for (char& c : name) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return name;
+}
+
+std::string ResultOf(const v1::JobInfo& job) {
+  if (job.state() != "ENDED") return "-";
+  const absl::Status status = FromProto(job.status());
+  if (status.ok()) return "ok";
+  return absl::IsCancelled(status) ? "stopped" : absl::StrCat("exit ", ExitCode(status));
 }
 
 std::string Mebibytes(uint64_t bytes) {

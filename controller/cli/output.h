@@ -7,6 +7,7 @@
 
 #include "google/protobuf/message.h"
 #include "manta/v1/actor.pb.h"
+#include "manta/v1/cluster.pb.h"
 
 namespace manta::cli {
 
@@ -25,9 +26,10 @@ class Table {
 std::string ToJson(const google::protobuf::Message& message);
 void PrintJson(const google::protobuf::Message& message);
 
-std::string StateName(v1::ActorState state);                               // "ready"
-std::string Mebibytes(uint64_t bytes);                                     // "512 MiB", "-" for none
-std::string Ago(int64_t unix_ms);                                          // "3m12s ago"
+std::string StateName(v1::ActorState state);   // "ready"
+std::string ResultOf(const v1::JobInfo& job);  // "ok", "stopped", "exit 69", "-" while it runs
+std::string Mebibytes(uint64_t bytes);         // "512 MiB", "-" for none
+std::string Ago(int64_t unix_ms);              // "3m12s ago"
 std::string JoinInts(const google::protobuf::RepeatedField<int>& values);  // "0,1", "-" for none
 
 }  // namespace manta::cli

@@ -20,6 +20,8 @@ struct GroupSpec {
   bool one_node = false;    // its ranks meet over one host's memory
   bool shares_gpu = false;  // ranks that hold no GPU see one of their node's beside whoever holds it
   absl::Duration placement_deadline = absl::Seconds(30);
+  absl::Duration progress_timeout =
+      absl::ZeroDuration();                           // work without progress for so long is a hang; zero: no watchdog
   absl::Duration start_deadline = absl::Seconds(60);  // from the start command to the announcement
 };
 

@@ -31,6 +31,7 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
   for (const std::string& arg : spec.args) request.add_args(arg);
   request.mutable_env()->insert(spec.env.begin(), spec.env.end());
   request.set_start_deadline_ms(absl::ToInt64Milliseconds(spec.start_deadline));
+  request.set_progress_timeout_ms(absl::ToInt64Milliseconds(spec.progress_timeout));
   request.mutable_restart()->set_kind(v1::RestartPolicy::FAIL_JOB);
   v1::PlacementRequest& placement = *request.mutable_placement();
   placement.set_job(options_.job);

@@ -176,6 +176,10 @@ TEST_F(CorePolicies, AHangIsNoticed) {
     node->actors[{"train-0", group.epoch()}].step = step;
     Run(15);
   }
+  for (int done = 1; done < 5; ++done) {  // within one step
+    node->actors[{"train-1", group.epoch()}].completed = done;
+    Run(15);
+  }
   EXPECT_EQ(StateOf("train"), "READY");
   EXPECT_EQ(node->Count([](const auto& c) { return c.worker().order().has_stacks(); }), 0);
   Run(8);

@@ -155,6 +155,7 @@ class FakeNode : public AgentPort, public std::enable_shared_from_this<FakeNode>
     int64_t pid = 0;
     bool lives = false, ready = false, silent = false;
     uint32_t running = 0;
+    uint64_t completed = 0;
     int64_t step = -1;
     v1::ActorExited exited;
   };
@@ -180,6 +181,7 @@ class FakeNode : public AgentPort, public std::enable_shared_from_this<FakeNode>
         report.set_actor_id(key.first);
         report.set_epoch(key.second);
         report.mutable_worker()->mutable_beat()->set_running(actor.running);
+        report.mutable_worker()->mutable_beat()->set_completed(actor.completed);
         if (actor.step < 0) continue;
         v1::ActorReport& progress = *event.mutable_beat()->add_reports();
         progress.set_actor_id(key.first);

@@ -156,13 +156,22 @@ v1::JobInfo Core::Impl::InfoOf(const Job& job) const {
   info.set_submitted_unix_ms(job.submitted_unix_ms);
   info.set_head_restarts(job.head_restarts);
   if (!job.status.ok()) *info.mutable_status() = ToProto(job.status);
-  std::string state = job.state;
+  info.set_state(job.state);
+  // Of several groups that wait, the first in the queue says what for; the others wait behind it.
+  const Group* first = nullptr;
+  uint64_t first_arrival = UINT64_MAX;
   for (const auto& [key, group] : groups_) {
     if (key.job != job.id || group->waits_for.empty()) continue;
-    if (state == "RUNNING") state = "QUEUED";
-    info.set_waits_for(group->waits_for);
+    const auto placement = placements_.find(group->placement);
+    const uint64_t arrival = placement == placements_.end() ? UINT64_MAX : placement->second.arrival;
+    if (first != nullptr && arrival >= first_arrival) continue;
+    first = group.get();
+    first_arrival = arrival;
   }
-  info.set_state(state);
+  if (first != nullptr) {
+    info.set_waits_for(first->waits_for);
+    if (job.state == "RUNNING") info.set_state("QUEUED");
+  }
   return info;
 }
 

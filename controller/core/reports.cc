@@ -110,7 +110,8 @@ void Core::Impl::OnWorker(Node& node, const v1::ActorReport& report) {
 void Core::Impl::OnBeat(Actor& rank, const v1::WorkerBeat& beat) {
   rank.last_beat = loop_.Now();
   rank.beats = true;
-  if (rank.running == 0 && beat.running() > 0) rank.last_progress = loop_.Now();
+  // What was idle and has work begins its time; whatever was done since the last beat is progress.
+  if ((rank.running == 0 && beat.running() > 0) || beat.completed() != rank.completed) rank.last_progress = loop_.Now();
   rank.running = beat.running();
   rank.queued = beat.queued();
   rank.completed = beat.completed();

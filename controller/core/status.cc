@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "controller/core/core_impl.h"
 
 namespace manta::controller::core {
@@ -179,8 +180,19 @@ absl::StatusOr<v1::DescribeReply> Core::Impl::Describe(const std::string& what) 
       found = true;
     }
   }
-  if (!found) return absl::NotFoundError(absl::StrCat("there is no node, job, group or actor ", what));
-  return reply;
+  if (found) return reply;
+  // A role or an actor without its job is the one job's that has it.
+  std::vector<std::string> meant;
+  const auto actor = ParseActorId(what);
+  for (const auto& [of, candidate] : groups_) {
+    const bool rank = actor.has_value() && slash == std::string::npos && of.role == actor->first.role &&
+                      actor->second < static_cast<int>(candidate->ranks.size());
+    if (of.job != kOnlyJob && (of.role == what || rank)) meant.push_back(absl::StrCat(of.job, "/", what));
+  }
+  if (meant.size() == 1) return Describe(meant[0]);
+  return absl::NotFoundError(meant.empty()
+                                 ? absl::StrCat("there is no node, job, group or actor ", what)
+                                 : absl::StrCat(what, " is there in several jobs: ", absl::StrJoin(meant, ", ")));
 }
 
 }  // namespace manta::controller::core

@@ -87,6 +87,7 @@ class Head::Impl {
     core.run_dir = options_.run_dir.string();
     MANTA_ASSIGN_OR_RETURN(core.worker_token, WorkerToken(options_.token_file, token_));
     core.seed = incarnation_;
+    core.unix_ms = [] { return absl::ToUnixMillis(absl::Now()); };
     core.node_last_lines = [logs = options_.run_dir / "logs"](const std::string& node) {
       std::vector<std::string> lines = node::LastLinesOf((logs / absl::StrCat("node-", node, ".log")).string());
       if (lines.empty()) lines = node::LastLinesOf((logs / "node.log").string());  // as `manta run` calls it

@@ -54,11 +54,22 @@ uint64_t PickGpus(const NodeView& node, const v1::Bundle& bundle, const std::str
   return picked;
 }
 
+bool AsksForNothing(const v1::Bundle& bundle) {
+  return bundle.cpu_slots() == 0 && bundle.gpus() == 0 && bundle.memory_bytes() == 0;
+}
+
+// CPU slots that nobody holds; none on a node without GPUs for a rank that is to see one.
+int FreeSlots(const NodeView& node, const v1::Bundle& bundle) {
+  if (!bundle.gpu_slot().empty() && node.has.gpus == 0) return 0;
+  return std::max(0, node.has.cpu_slots - node.cpu_used);
+}
+
 std::optional<std::vector<Share>> Shares(const ClusterView& view, const v1::PlacementRequest& request, bool ever,
                                          const std::vector<bool>* reserved, std::vector<NodeIndex>* nodes) {
   constexpr int kRoomCap = 1 << 20;  // of ranks that ask for nothing
   const int num_ranks = NumRanks(request);
-  std::vector<RoomOnNode> rooms;
+  const v1::Bundle& bundle = request.bundles(0);
+  std::vector<RoomOnNode> rooms, free;
   rooms.reserve(view.order().size());
   nodes->reserve(view.order().size());
   const std::string* domain = nullptr;
@@ -68,8 +79,14 @@ std::optional<std::vector<Share>> Shares(const ClusterView& view, const v1::Plac
     if (!(ever ? UsableEver(node) : UsableNow(node)) || Reserved(reserved, index) || !Eligible(node, request)) continue;
     if (domain == nullptr || *domain != DomainName(node)) ++domain_index;
     domain = &DomainName(node);
-    rooms.push_back({domain_index, node.RoomFor(request.bundles(0), request.job(), ever, kRoomCap)});
+    rooms.push_back({domain_index, node.RoomFor(bundle, request.job(), ever, kRoomCap)});
+    if (AsksForNothing(bundle)) free.push_back({domain_index, FreeSlots(node, bundle)});
     nodes->push_back(index);
+  }
+  // Ranks that ask for nothing go where processors are idle, while there are such, and else beside those who hold them.
+  if (!free.empty()) {
+    auto shares = Distribute(std::move(free), num_ranks, request.strategy(), request.segment());
+    if (shares.has_value()) return shares;
   }
   return Distribute(std::move(rooms), num_ranks, request.strategy(), request.segment());
 }

@@ -192,6 +192,23 @@ TEST(Place, UnequalRanksKeepTheirOrder) {
   EXPECT_THAT(Refusal(view, request), HasSubstr("found no way to place its 4 unequal ranks"));
 }
 
+TEST(Place, RanksThatAskForNothingGoWhereProcessorsAreIdle) {
+  ClusterView view = View({{"a", 2}, {"b", 2, 1}, {"c", 3}});
+  const auto nodes = [&](const v1::PlacementRequest& request) { return Nodes(view, Place(view, request).value()); };
+  for (const char* full : {"a", "c"}) {
+    const NodeIndex node = view.Find(full);
+    v1::Bundle bundle;
+    bundle.set_cpu_slots(view.node(node).has.cpu_slots);
+    view.Take({.node = node}, bundle, "job");
+  }
+  EXPECT_THAT(nodes(Request("gen", 2, 0, 0)), ElementsAre("b", "b"));
+  EXPECT_THAT(nodes(Request("gen", 3, 0, 0, v1::STRATEGY_SPREAD)), ElementsAre("a", "b", "c"));  // more than is idle
+  view = View({{"a", 2}, {"b", 2, 1}});
+  v1::PlacementRequest looks_on = Request("gen", 1, 0, 0);
+  looks_on.mutable_bundles(0)->set_gpu_slot("gen");
+  EXPECT_THAT(nodes(looks_on), ElementsAre("b"));
+}
+
 TEST(Place, MemoryCounts) {
   const ClusterView view = View({{"a", 8, 0}, {"b", 8, 0}});
   v1::PlacementRequest request = Request("m", 4, 0, 0, v1::STRATEGY_SPREAD);

@@ -122,6 +122,14 @@ grpc::ServerUnaryReactor* GeneratorService::UpdateWeights(grpc::CallbackServerCo
   });
 }
 
+actor::Load GeneratorService::load() const {
+  const absl::StatusOr<Loaded> loaded = this->loaded();
+  if (!loaded.ok()) return {};
+  const EngineStats stats = (*loaded)->engine().stats();
+  return {.running = static_cast<uint64_t>(stats.num_running + stats.num_waiting),
+          .done = stats.generated_tokens + stats.prompt_tokens};
+}
+
 grpc::ServerUnaryReactor* GeneratorService::GetStats(grpc::CallbackServerContext* context,
                                                      const v1::GetGeneratorStatsRequest*, v1::GeneratorStats* reply) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();

@@ -13,6 +13,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
 #include "common/actor/lane.h"
+#include "common/actor/load.h"
 #include "common/rpc/channel_cache.h"
 #include "common/rpc/stream_writer.h"
 #include "manta/v1/generator.grpc.pb.h"
@@ -39,6 +40,9 @@ class GeneratorService : public v1::GeneratorService::CallbackService {
                                           v1::UpdateWeightsReply* reply) override;
   grpc::ServerUnaryReactor* GetStats(grpc::CallbackServerContext* context, const v1::GetGeneratorStatsRequest* request,
                                      v1::GeneratorStats* reply) override;
+
+  // Requests that are there, and tokens that have been computed. Does not block on a step.
+  actor::Load load() const;
 
   // Ends every request as cancelled; does not block.
   void BeginStop();

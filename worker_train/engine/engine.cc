@@ -145,6 +145,7 @@ absl::Status Engine::RunMicrobatches(const Loss& loss, const std::vector<BatchVi
   for (size_t i = 0; i < microbatches.size(); ++i) {
     const absl::Status status = RunMicrobatch(loss, microbatches[i], metrics);
     if (!status.ok()) return Annotate(status, absl::StrCat("microbatch ", i));
+    on_work_();
   }
   return absl::OkStatus();
 }
@@ -262,6 +263,7 @@ absl::Status Engine::ComputeLogprobs(const v1::LogprobRequest& request, v1::Logp
     MANTA_ASSIGN_OR_RETURN(const ScoredRows scored,
                            ScoredRows::Compute(parameters, batch.lengths, batch.tokens, batch.token_mask, options));
     scored.CopyTo(std::span(logprobs).subspan(batch.first_token, batch.tokens.size()));
+    on_work_();
   }
   reply->set_logprobs(logprobs.data(), logprobs.size() * sizeof(float));
   return absl::OkStatus();

@@ -39,6 +39,8 @@ class Engine {
       std::shared_ptr<comm::Collective> device_collective = nullptr);
 
   void Describe(v1::ConfigureTrainerReply* reply) const;
+  // Called after each microbatch and each part of a checkpoint: a call that computes is told from one that hangs.
+  void OnWork(std::function<void()> callback) { on_work_ = std::move(callback); }
 
   [[nodiscard]] absl::Status Train(const v1::TrainRequest& request, v1::TrainReply* reply);
   [[nodiscard]] absl::Status Evaluate(const v1::TrainRequest& request, v1::TrainReply* reply);
@@ -73,6 +75,7 @@ class Engine {
   const std::shared_ptr<comm::DeviceTransport>& Transport();
 
   v1::ConfigureTrainerRequest config_;
+  std::function<void()> on_work_ = [] {};
   std::shared_ptr<comm::Collective> collective_;         // null: one rank
   std::shared_ptr<comm::Collective> device_collective_;  // for parameters and gradients; the same on the CPU
   model::Parameters parameters_;

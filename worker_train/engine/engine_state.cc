@@ -180,12 +180,14 @@ absl::Status Engine::Save(const v1::SaveCheckpointRequest& request, v1::SaveChec
     if (status.ok()) status = result;
   };
   if (writes) note(SaveWeights(parameters_, policy, config_.model_path(), config_.tokenizer_path()));
+  on_work_();
   TrainerState state = state_;
   state.has_optimizer = request.save_optimizer();
   if (request.save_optimizer()) {
     for (const char* kind : ShardedAdamW::kKinds) {
       MANTA_ASSIGN_OR_RETURN(const at::Tensor flat, optimizer_->Gather(kind));
       if (writes && status.ok()) note(SaveOptimizerKind(parameters_, policy, kind, flat));
+      on_work_();
     }
   }
   if (writes && status.ok()) note(SaveTrainerState(policy, state));
