@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <sqlite3.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/stat.h>
 #include <sys/vfs.h>
@@ -17,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "common/base/check.h"
 #include "common/base/file.h"
+#include "common/base/file_lock.h"
 #include "common/base/status.h"
 
 namespace manta::journal {
@@ -59,27 +59,12 @@ absl::Status CheckFileSystem(const std::filesystem::path& folder) {
                                                     name, ": give a folder on a local disk (--journal-dir)"));
 }
 
-// flock, not SQLite's own lock alone: the file says who holds it, and the lock goes with the process.
-absl::StatusOr<int> Lock(const std::filesystem::path& journal) {
-  const std::filesystem::path path = journal.string() + ".lock";
-  const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (fd < 0) return ErrnoError("open", path, errno);
-  if (flock(fd, LOCK_EX | LOCK_NB) != 0) {
-    const int error = errno;
-    char text[32] = {};
-    const ssize_t n = pread(fd, text, sizeof(text) - 1, 0);
-    close(fd);
-    if (error != EWOULDBLOCK) return ErrnoError("lock", path, error);
-    int pid = 0;
-    const bool known = n > 0 && absl::SimpleAtoi(text, &pid);
-    return absl::FailedPreconditionError(
-        absl::StrCat("another controller", known ? absl::StrCat(" (pid ", pid, ")") : "", " holds ", journal.string()));
-  }
-  const std::string text = absl::StrCat(getpid(), "\n");
-  if (ftruncate(fd, 0) != 0 || pwrite(fd, text.data(), text.size(), 0) < 0) {
-    // A full disk: the lock holds all the same, only nobody is told the pid.
-  }
-  return fd;
+// Beside SQLite's own lock: this one says who holds it.
+absl::StatusOr<FileLock> Lock(const std::filesystem::path& journal) {
+  absl::StatusOr<FileLock> lock = FileLock::Take(journal.string() + ".lock", absl::StrCat(getpid()));
+  if (!absl::IsAlreadyExists(lock.status())) return lock;
+  return absl::FailedPreconditionError(
+      absl::StrCat("another controller (pid ", lock.status().message(), ") holds ", journal.string()));
 }
 
 std::string RandomHex(int bytes) {
@@ -287,7 +272,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::filesy
   const std::filesystem::path path = std::filesystem::absolute(relative);
   MANTA_RETURN_IF_ERROR(CheckFileSystem(path.parent_path()));
   std::unique_ptr<SqliteStore> store(new SqliteStore());
-  MANTA_ASSIGN_OR_RETURN(store->lock_fd_, Lock(path));
+  MANTA_ASSIGN_OR_RETURN(store->lock_, Lock(path));
   for (bool again = options.discard_damaged;; again = false) {
     store->db_ = std::make_unique<Database>(path);
     bool damaged = false;
@@ -301,10 +286,7 @@ absl::StatusOr<std::unique_ptr<SqliteStore>> SqliteStore::Open(const std::filesy
   return store;
 }
 
-SqliteStore::~SqliteStore() {
-  db_.reset();
-  if (lock_fd_ >= 0) close(lock_fd_);
-}
+SqliteStore::~SqliteStore() = default;
 
 absl::Status SqliteStore::ReadAll(
     const std::function<void(uint8_t kind, std::string_view key, std::string_view value)>& row) {

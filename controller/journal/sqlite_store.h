@@ -16,6 +16,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/file_lock.h"
 #include "controller/journal/write_queue.h"
 
 namespace manta::journal {
@@ -46,7 +47,7 @@ class SqliteStore {
  private:
   class Database;
   SqliteStore() = default;
-  int lock_fd_ = -1;
+  FileLock lock_;  // goes after the database
   std::unique_ptr<Database> db_;
   std::string cluster_id_;
   std::filesystem::path discarded_;

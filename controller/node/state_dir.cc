@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -21,6 +20,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "common/base/file.h"
+#include "common/base/file_lock.h"
 
 namespace manta::node {
 namespace {
@@ -74,12 +74,13 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path) {
   for (const char* sub : {"/shims", "/exits"}) std::filesystem::create_directories(path + sub, error);
   if (error) return absl::FailedPreconditionError(absl::StrCat("cannot make ", path, ": ", error.message()));
   chmod(path.c_str(), 0700);
-  const std::string lock = path + "/lock";
-  state.lock_ = open(lock.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  if (state.lock_ < 0) return ErrnoError("open", lock, errno);
-  if (flock(state.lock_, LOCK_EX | LOCK_NB) != 0) {
-    return absl::FailedPreconditionError(absl::StrCat("another node agent of this name holds ", path));
+  absl::StatusOr<FileLock> lock = FileLock::Take(path + "/lock", absl::StrCat(getpid()));
+  if (absl::IsAlreadyExists(lock.status())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("another node agent of this name (pid ", lock.status().message(), ") holds ", path));
   }
+  if (!lock.ok()) return lock.status();
+  state.lock_ = *std::move(lock);
   const std::string key_file = path + "/agent.key";
   state.key_ = manta::ReadFile(key_file, 64).value_or("");
   if (state.key_.size() != 32) {
@@ -106,16 +107,6 @@ absl::StatusOr<StateDir> StateDir::Open(const std::string& path) {
   close(probe);
   RemoveShimSocket(path, "probe");
   return state;
-}
-
-StateDir::StateDir(StateDir&& other) noexcept
-    : path_(std::move(other.path_)),
-      key_(std::move(other.key_)),
-      incarnation_(other.incarnation_),
-      lock_(std::exchange(other.lock_, -1)) {}
-
-StateDir::~StateDir() {
-  if (lock_ >= 0) close(lock_);
 }
 
 std::string StateName(const std::string& actor_id, uint64_t epoch) {

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "common/base/file_lock.h"
 #include "manta/v1/node.pb.h"
 
 namespace manta::node {
@@ -25,9 +26,7 @@ class StateDir {
  public:
   // Makes the folder where it is missing and takes the lock. FAILED_PRECONDITION where another agent holds it.
   [[nodiscard]] static absl::StatusOr<StateDir> Open(const std::string& path);
-  StateDir(StateDir&& other) noexcept;
-  StateDir& operator=(StateDir&&) = delete;
-  ~StateDir();
+  StateDir(StateDir&& other) noexcept = default;
 
   const std::string& path() const { return path_; }
   const std::string& agent_key() const { return key_; }
@@ -37,7 +36,7 @@ class StateDir {
   StateDir() = default;
   std::string path_, key_;
   uint64_t incarnation_ = 0;
-  int lock_ = -1;
+  FileLock lock_;
 };
 
 std::string StateName(const std::string& actor_id, uint64_t epoch);
