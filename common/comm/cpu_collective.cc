@@ -45,6 +45,7 @@ absl::StatusOr<std::unique_ptr<Collective>> CreateCpuCollective(const CpuCollect
     return absl::InvalidArgumentError(absl::StrCat("rank ", options.rank, " of ", options.size, " makes no group"));
   }
   if (options.size == 1) return std::make_unique<SelfCollective>();
+  if (options.nonce.empty()) return absl::InvalidArgumentError("a group of several ranks needs the job's secret");
   MANTA_ASSIGN_OR_RETURN(Group group, JoinGroup(options, SharedSegmentBytes(options.size)));
   return group.shared_memory ? NewSharedMemoryCollective(options, std::move(group))
                              : NewSocketCollective(options, std::move(group));

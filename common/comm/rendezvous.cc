@@ -14,13 +14,17 @@
 #include "absl/time/clock.h"
 #include "common/base/process_info.h"
 #include "common/base/status.h"
+#include "common/comm/doorman.h"
 #include "manta/v1/rendezvous.pb.h"
 
 namespace manta::comm {
 namespace {
 
-// A connection that says nothing must not keep the right ones out.
+// For a rank that has been let in to say which it is.
 constexpr absl::Duration kGreetingTimeout = absl::Seconds(3);
+
+// More connections than there are ranks: some may be strangers'.
+size_t AtTheDoor(int size) { return 2 * static_cast<size_t>(size) + 64; }
 
 template <typename Message>
 absl::Status WriteProto(const Fd& fd, const Message& message, absl::Time deadline) {
@@ -35,16 +39,7 @@ absl::StatusOr<Message> ReadProto(const Fd& fd, absl::Time deadline) {
   return message;
 }
 
-// Takes as long whatever the first difference is.
-bool SameSecret(const std::string& a, const std::string& b) {
-  unsigned char different = a.size() == b.size() ? 0 : 1;
-  for (size_t i = 0; i < b.size(); ++i) different |= (i < a.size() ? a[i] : 0) ^ b[i];
-  return different == 0;
-}
-
 absl::Status CheckGreeting(const v1::JoinRequest& request, const CpuCollectiveOptions& options) {
-  if (!SameSecret(request.nonce(), options.nonce))
-    return absl::PermissionDeniedError("wrong nonce: another job's rank");
   if (request.epoch() != options.epoch) {
     return absl::PermissionDeniedError(
         absl::StrCat("epoch ", request.epoch(), " where the group is at epoch ", options.epoch));
@@ -58,7 +53,6 @@ absl::Status CheckGreeting(const v1::JoinRequest& request, const CpuCollectiveOp
 
 v1::JoinRequest Greeting(const CpuCollectiveOptions& options) {
   v1::JoinRequest request;
-  request.set_nonce(options.nonce);
   request.set_epoch(options.epoch);
   request.set_rank(options.rank);
   request.set_size(options.size);
@@ -83,8 +77,9 @@ class Host {
   }
 
   absl::StatusOr<Group> Run(size_t shared_memory_bytes) {
-    MANTA_ASSIGN_OR_RETURN(const Fd listener, Listen(options_.rendezvous));
-    if (absl::Status status = Gather(listener); !status.ok()) {
+    MANTA_ASSIGN_OR_RETURN(Fd listener, Listen(options_.rendezvous));
+    Doorman door(std::move(listener), options_.nonce, AtTheDoor(options_.size));
+    if (absl::Status status = Gather(door); !status.ok()) {
       v1::JoinReply reply;
       *reply.mutable_status() = ToProto(status);
       for (const Fd& peer : group_.peers) {
@@ -117,7 +112,7 @@ class Host {
   }
 
  private:
-  absl::Status Gather(const Fd& listener) {
+  absl::Status Gather(Doorman& door) {
     for (;;) {
       std::vector<int> missing;
       for (int r = 1; r < options_.size; ++r) {
@@ -126,7 +121,7 @@ class Host {
       }
       if (missing.empty()) return absl::OkStatus();
       // In short turns, so that a rank that joined and died meanwhile is waited for again.
-      absl::StatusOr<Fd> fd = Accept(listener, std::min(deadline_, absl::Now() + absl::Seconds(1)));
+      absl::StatusOr<Fd> fd = door.Next(std::min(deadline_, absl::Now() + absl::Seconds(1)));
       if (!fd.ok() && !absl::IsDeadlineExceeded(fd.status())) return fd.status();
       if (!fd.ok() && absl::Now() >= deadline_) {
         return absl::DeadlineExceededError(absl::StrCat(
@@ -172,16 +167,16 @@ class Host {
 };
 
 // A connection to each rank between 0 and this one, and one from each above it.
-absl::Status ConnectPeers(const CpuCollectiveOptions& options, const v1::JoinReply& reply, const Fd& listener,
+absl::Status ConnectPeers(const CpuCollectiveOptions& options, const v1::JoinReply& reply, Doorman& door,
                           absl::Time deadline, Group& group) {
   for (int r = 1; r < options.rank; ++r) {
-    absl::StatusOr<Fd> fd = ConnectRetrying(reply.addresses(r), deadline);
+    absl::StatusOr<Fd> fd = ConnectToDoor(reply.addresses(r), options.nonce, deadline);
     if (!fd.ok()) return Annotate(fd.status(), absl::StrCat("rank ", r));
     MANTA_RETURN_IF_ERROR(WriteProto(*fd, Greeting(options), deadline));
     group.peers[r] = *std::move(fd);
   }
   for (int missing = options.size - 1 - options.rank; missing > 0;) {
-    absl::StatusOr<Fd> fd = Accept(listener, deadline);
+    absl::StatusOr<Fd> fd = door.Next(deadline);
     if (!fd.ok()) return Annotate(fd.status(), "waiting for the ranks above");
     absl::StatusOr<v1::JoinRequest> request =
         ReadProto<v1::JoinRequest>(*fd, std::min(deadline, absl::Now() + kGreetingTimeout));
@@ -196,17 +191,18 @@ absl::Status ConnectPeers(const CpuCollectiveOptions& options, const v1::JoinRep
 absl::StatusOr<Group> JoinHost(const CpuCollectiveOptions& options, absl::Time deadline) {
   Group group;
   group.peers.resize(options.size);
-  MANTA_ASSIGN_OR_RETURN(Fd host, ConnectRetrying(options.rendezvous, deadline));
-  MANTA_ASSIGN_OR_RETURN(const Fd listener, ListenBeside(host));
+  MANTA_ASSIGN_OR_RETURN(Fd host, ConnectToDoor(options.rendezvous, options.nonce, deadline));
+  MANTA_ASSIGN_OR_RETURN(Fd listener, ListenBeside(host));
   v1::JoinRequest request = Greeting(options);
   request.set_address(BoundAddress(listener));
+  Doorman door(std::move(listener), options.nonce, AtTheDoor(options.size));
   MANTA_RETURN_IF_ERROR(WriteProto(host, request, deadline));
   absl::StatusOr<v1::JoinReply> reply = ReadProto<v1::JoinReply>(host, deadline);
   if (absl::IsUnavailable(reply.status())) return PeerGone(0, "before the group was complete");
   if (!reply.ok()) return Annotate(reply.status(), absl::StrCat("waiting for rank 0 at ", options.rendezvous));
   if (absl::Status status = FromProto(reply->status()); !status.ok()) return status;
   if (reply->addresses_size() != options.size) return absl::InternalError("rank 0 told of a group of another size");
-  MANTA_RETURN_IF_ERROR(ConnectPeers(options, *reply, listener, deadline, group));
+  MANTA_RETURN_IF_ERROR(ConnectPeers(options, *reply, door, deadline, group));
 
   v1::JoinAgreement agreement;
   if (!reply->shared_memory().empty() && options.transport == CpuCollectiveOptions::Transport::kAuto) {

@@ -2,6 +2,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <thread>
 
 #include "absl/time/clock.h"
@@ -85,6 +86,66 @@ TEST(Rendezvous, TurnsStrangersAwayAndGoesOn) {
   ASSERT_TRUE(c.ok()) << c.status();
   EXPECT_TRUE((*c)->Barrier().ok());
   host.join();
+}
+
+// Silent ones, slow ones and ones that talk nonsense sit at rank 0's port before the first rank comes, and stay.
+TEST(Rendezvous, StrangersOnTheNetworkKeepNobodyOut) {
+  const std::string address = FreeAddress();
+  std::atomic<bool> over{false};
+  std::thread strangers([&] {
+    std::vector<Fd> silent;
+    const absl::Time until = absl::Now() + absl::Seconds(10);
+    for (int i = 0; !over && absl::Now() < until; ++i) {
+      auto fd = ConnectRetrying(address, absl::Now() + absl::Milliseconds(200));
+      if (fd.ok()) {
+        if (i % 3 == 1) (void)WriteAll(*fd, "GET / HTTP/1.1\r\nHost: nobody\r\nAccept: */*, and more of the same\r\n\r\n", 69, absl::Now());
+        if (i % 3 == 2) (void)WriteAll(*fd, "x", 1, absl::Now());
+        silent.push_back(*std::move(fd));
+      }
+      absl::SleepFor(absl::Milliseconds(2));
+    }
+  });
+  const absl::Time start = absl::Now();
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < 3; ++rank) {
+    threads.emplace_back([&, rank] {
+      absl::SleepFor(absl::Milliseconds(300 * rank));
+      CpuCollectiveOptions options = GroupOptionsForTest(rank, 3, "tcp", Transport::kSockets);
+      options.rendezvous = address;
+      auto c = CreateCpuCollective(options);
+      ASSERT_TRUE(c.ok()) << c.status();
+      std::vector<float> data(1000, static_cast<float>(rank));
+      EXPECT_TRUE((*c)->AllReduceSum(absl::MakeSpan(data)).ok());
+      EXPECT_EQ(data[7], 3);
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_LT(absl::Now() - start, absl::Seconds(3));
+  over = true;
+  strangers.join();
+}
+
+TEST(Rendezvous, OverIpv6) {
+  auto listener = Listen("[::1]:0");
+  if (!listener.ok()) GTEST_SKIP() << "no IPv6 here: " << listener.status();
+  const std::string address = BoundAddress(*listener);
+  listener->Close();
+  std::thread host([=] {
+    CpuCollectiveOptions options = GroupOptionsForTest(0, 2, "v6", Transport::kSockets);
+    options.rendezvous = address;
+    EXPECT_TRUE(CreateCpuCollective(options).ok());
+  });
+  CpuCollectiveOptions options = GroupOptionsForTest(1, 2, "v6", Transport::kSockets);
+  options.rendezvous = address;
+  const absl::Status joined = CreateCpuCollective(options).status();
+  EXPECT_TRUE(joined.ok()) << address << ": " << joined;
+  host.join();
+}
+
+TEST(Rendezvous, ASecretIsNeeded) {
+  CpuCollectiveOptions options = GroupOptionsForTest(0, 2, "none", Transport::kAuto);
+  options.nonce = "";
+  EXPECT_TRUE(absl::IsInvalidArgument(CreateCpuCollective(options).status()));
 }
 
 TEST(Rendezvous, BadAddresses) {

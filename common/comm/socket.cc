@@ -74,12 +74,18 @@ absl::StatusOr<Address> Resolve(const std::string& text, bool passive) {
       port > 65535) {
     return absl::InvalidArgumentError(absl::StrCat("'", text, "' is no address: expected host:port or unix:@name"));
   }
+  std::string host = text.substr(0, colon);
+  if (host.size() > 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
   addrinfo hints = {};
-  hints.ai_family = AF_INET;
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = passive ? AI_PASSIVE : 0;
   addrinfo* found = nullptr;
-  const int error = getaddrinfo(text.substr(0, colon).c_str(), absl::StrCat(port).c_str(), &hints, &found);
+  int error = EAI_NONAME;
+  for (const int family : {AF_INET, AF_INET6}) {  // of a name with both all ranks take the same
+    hints.ai_family = family;
+    error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
+    if (error == 0) break;
+  }
   if (error != 0 || found == nullptr) {
     return absl::InvalidArgumentError(absl::StrCat("cannot resolve '", text, "': ", gai_strerror(error)));
   }
@@ -95,8 +101,13 @@ std::string ToText(const Address& address) {
     const size_t header = offsetof(sockaddr_un, sun_path) + 1;
     return kUnixPrefix + std::string(un->sun_path + 1, address.length > header ? address.length - header : 0);
   }
+  char host[INET6_ADDRSTRLEN] = "";
+  if (address.storage.ss_family == AF_INET6) {
+    const auto* in6 = reinterpret_cast<const sockaddr_in6*>(&address.storage);
+    inet_ntop(AF_INET6, &in6->sin6_addr, host, sizeof(host));
+    return absl::StrCat("[", host, "]:", ntohs(in6->sin6_port));
+  }
   const auto* in = reinterpret_cast<const sockaddr_in*>(&address.storage);
-  char host[INET_ADDRSTRLEN] = "";
   inet_ntop(AF_INET, &in->sin_addr, host, sizeof(host));
   return absl::StrCat(host, ":", ntohs(in->sin_port));
 }
@@ -128,8 +139,8 @@ absl::StatusOr<Fd> NewSocket(int family) {
 absl::StatusOr<Fd> ListenAt(Address address, const std::string& text) {
   MANTA_ASSIGN_OR_RETURN(Fd fd, NewSocket(address.storage.ss_family));
   const int on = 1;
-  if (address.storage.ss_family == AF_INET) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
-  if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), 128) != 0) {
+  if (address.storage.ss_family != AF_UNIX) setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));
+  if (bind(fd.get(), address.get(), address.length) != 0 || listen(fd.get(), 1024) != 0) {
     return SystemError(absl::StrCat("cannot listen at '", text, "'"), errno);
   }
   return fd;
@@ -175,6 +186,8 @@ absl::StatusOr<Fd> ListenBeside(const Fd& connection) {
     address = Address();
     address.storage.ss_family = AF_UNIX;
     address.length = sizeof(sa_family_t);  // the kernel chooses an abstract name
+  } else if (address.storage.ss_family == AF_INET6) {
+    reinterpret_cast<sockaddr_in6*>(&address.storage)->sin6_port = 0;
   } else {
     reinterpret_cast<sockaddr_in*>(&address.storage)->sin_port = 0;
   }

@@ -1,6 +1,5 @@
-// Stream sockets with deadlines, as rendezvous and the socket collective need them: addresses "host:port" and
-// "unix:@name" (abstract namespace). Internal to common/comm. Functions are thread-safe; one thread at a time uses a
-// Socket.
+// Stream sockets with deadlines, as rendezvous and the socket collective need them: addresses "host:port", "[v6]:port" and
+// "unix:@name" (abstract namespace). Internal to common/comm. Functions are thread-safe; one thread at a time uses a Socket.
 #pragma once
 
 #include <cstddef>
