@@ -13,6 +13,7 @@
 #include "common/cuda/load.h"
 #include "common/kernels/parallel.h"
 #include "common/rpc/status.h"
+#include "worker_train/folder_probe.h"
 
 namespace manta::train {
 namespace {
@@ -21,6 +22,7 @@ namespace {
 std::string ConfigHash(v1::ConfigureTrainerRequest request) {
   request.clear_rendezvous();
   request.clear_resume_from();
+  request.clear_checkpoints();
   const std::string bytes = DeterministicBytes(request);
   const uint64_t hash = comm::Hash64::Of(bytes.data(), bytes.size());
   return std::string(reinterpret_cast<const char*>(&hash), sizeof(hash));
@@ -35,10 +37,11 @@ absl::Status TrainerServiceImpl::DoConfigure(const v1::ConfigureTrainerRequest& 
     return absl::InvalidArgumentError(
         absl::StrCat("rank ", request.rank(), " of ", request.world_size(), " makes no sense"));
   }
-  const int threads =
-      request.device().num_threads() > 0
-          ? request.device().num_threads()
-          : std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()) / request.world_size());
+  if (request.has_checkpoints()) MANTA_RETURN_IF_ERROR(AnswerFolderProbe(request.checkpoints(), request.rank()));
+  const int here = request.local_world_size() > 0 ? request.local_world_size() : request.world_size();
+  const int threads = request.device().num_threads() > 0
+                          ? request.device().num_threads()
+                          : std::max<int>(1, static_cast<int>(std::thread::hardware_concurrency()) / here);
   at::set_num_threads(threads);
   kernels::SetThreads(threads);
   const cuda::Api* api = nullptr;

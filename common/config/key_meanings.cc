@@ -186,7 +186,7 @@ Meanings RunMeanings() {
       {"checkpointing.save_period", "save every so many steps, and after the last"},
       {"checkpointing.save_optimizer", "without it a run cannot go on from the checkpoint"},
       {"cluster.device", "`auto`: CUDA where a GPU is found"},
-      {"cluster.trainer_ranks", "processes that train; 0: one a GPU, or one on CPU"},
+      {"cluster.trainer_ranks", "processes that train, over all nodes; 0: one a GPU, or, on CPU, one a node"},
       {"cluster.generators", "processes that generate"},
       {"cluster.reward_workers", "processes that score"},
       {"cluster.trainer_threads", "CPU threads of a trainer rank; 0: chosen"},
@@ -198,7 +198,10 @@ Meanings RunMeanings() {
        "`wait`: workers outlive a controller or node agent that is killed, `manta run` starts it again, and the run goes on; "
        "`stop`: the run ends"},
       {"cluster.max_controller_restarts", "how often within a minute that is done, for each of the two"},
-      {"cluster.gpus_per_node", "accepted; a node registers the GPUs that it has"},
+      {"cluster.num_nodes", "machines that the run waits for; the trainer has the same number of ranks on each. Above 1: for `manta submit`"},
+      {"cluster.wait_for_nodes_s", "how long it waits for them, in seconds"},
+      {"cluster.gpus_per_node",
+       "with `num_nodes` above 1 and `trainer_ranks` 0: the trainer's ranks on each node; null: as many as the nodes have GPUs"},
   };
 }
 

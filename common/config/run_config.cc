@@ -39,6 +39,7 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
   r.Read("cluster.generator_threads", c.generator_threads);
   r.Read("cluster.gpus_per_node", c.gpus_per_node);
   r.Read("cluster.num_nodes", c.num_nodes);
+  r.Read("cluster.wait_for_nodes_s", c.wait_for_nodes_s);
   r.Read("cluster.progress_timeout_s", c.progress_timeout_s);
   std::string on_loss = "wait";
   r.Read("cluster.on_controller_loss", on_loss);
@@ -46,8 +47,21 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
   r.Read("cluster.max_controller_restarts", c.max_controller_restarts);
 }
 
+// A trainer over several nodes has the same number of ranks on each.
+void CheckNodes(Reader& r, const RunConfig& run) {
+  const int64_t nodes = run.cluster.num_nodes, ranks = run.cluster.trainer_ranks;
+  if (nodes == 1 || ranks == 0 || (run.algorithm != Algorithm::kGrpo && run.algorithm != Algorithm::kSft)) return;
+  constexpr char kKey[] = "cluster.trainer_ranks";
+  r.Require(ranks < nodes || ranks % nodes == 0, kKey,
+            absl::StrCat(ranks, " over ", nodes, " nodes (cluster.num_nodes): every node has the same number of ranks; expected ",
+                         ranks / nodes * nodes, " or ", (ranks / nodes + 1) * nodes));
+  r.Require(ranks >= nodes || run.algorithm != Algorithm::kSft, kKey,
+            absl::StrCat(ranks, " would leave nodes without work: cluster.num_nodes is ", nodes, "; expected a multiple of that, or 0"));
+}
+
 // What holds between keys.
 void CheckCombinations(Reader& r, RunConfig& run) {
+  CheckNodes(r, run);
   if (run.algorithm == Algorithm::kGrpo) {
     const GrpoConfig& g = run.grpo;
     const int64_t samples = g.num_prompts_per_step * g.num_generations_per_prompt;

@@ -241,7 +241,9 @@ struct ClusterConfig {
   int64_t generators = 1;
   int64_t reward_workers = 1;
   int64_t trainer_threads = 0, generator_threads = 0;  // CPU arithmetic threads a process; 0: choose
-  int64_t gpus_per_node = 1, num_nodes = 1;
+  int64_t num_nodes = 1;                 // that the run waits for, and that its trainer's ranks lie on
+  std::optional<int64_t> gpus_per_node;  // of num_nodes above 1: the trainer's; none: as many as the nodes have
+  int64_t wait_for_nodes_s = 600;
   double progress_timeout_s = 1800;  // 0: none
   bool wait_on_controller_loss = true;
   int64_t max_controller_restarts = 3;  // within a minute

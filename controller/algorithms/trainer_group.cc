@@ -24,8 +24,9 @@ Task<absl::StatusOr<Reply>> CallRank(EventLoop* loop, Stub* stub, Method method,
 }  // namespace
 
 TrainerGroup::TrainerGroup(EventLoop& loop, std::vector<std::shared_ptr<grpc::Channel>> channels,
-                           std::vector<std::string> addresses, CancelToken cancel, Deadlines deadlines)
-    : loop_(loop), addresses_(std::move(addresses)), cancel_(std::move(cancel)), deadlines_(deadlines) {
+                           std::vector<std::string> addresses, std::vector<std::string> names, CancelToken cancel,
+                           Deadlines deadlines)
+    : loop_(loop), addresses_(std::move(addresses)), names_(std::move(names)), cancel_(std::move(cancel)), deadlines_(deadlines) {
   for (auto& channel : channels) stubs_.push_back(v1::TrainerService::NewStub(channel));
 }
 
@@ -47,7 +48,7 @@ Task<absl::StatusOr<std::vector<Reply>>> TrainerGroup::CallAll(Method<Request, R
                          .key = options.key,
                          .kept_only = options.kept_only},
         &source, &first_error,
-        absl::StrCat("train-", rank, ": ", what)));
+        absl::StrCat(names_[rank], ": ", what)));
   }
   std::vector<absl::StatusOr<Reply>> replies = co_await WhenAll(std::move(calls));
   if (cancel_.cancelled()) co_return cancel_.status();

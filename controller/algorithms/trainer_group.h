@@ -28,11 +28,12 @@ class TrainerGroup {
     absl::Duration save = absl::Minutes(60);
     absl::Duration state = absl::Seconds(20);
   };
-  // `addresses[r]` is where rank r's channel leads: weight sources are named by it.
+  // `addresses[r]` is where rank r's channel leads: weight sources are named by it. `names[r]` is how errors call it.
   TrainerGroup(EventLoop& loop, std::vector<std::shared_ptr<grpc::Channel>> channels, std::vector<std::string> addresses,
-               CancelToken cancel, Deadlines deadlines);
+               std::vector<std::string> names, CancelToken cancel, Deadlines deadlines);
 
   int size() const { return static_cast<int>(stubs_.size()); }
+  const std::vector<std::string>& names() const { return names_; }
 
   // `request` without rank and world size.
   Task<absl::StatusOr<v1::ConfigureTrainerReply>> Configure(v1::ConfigureTrainerRequest request);
@@ -71,7 +72,7 @@ class TrainerGroup {
 
   EventLoop& loop_;
   std::vector<std::unique_ptr<Stub>> stubs_;
-  std::vector<std::string> addresses_;
+  std::vector<std::string> addresses_, names_;
   CancelToken cancel_;
   Deadlines deadlines_;
 };

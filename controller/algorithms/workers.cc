@@ -3,12 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <set>
 #include <thread>
 
 #include "absl/strings/str_cat.h"
+#include "common/base/check.h"
+#include "common/base/process_info.h"
 #include "common/base/status.h"
 #include "common/config/device.h"
 #include "controller/algorithms/environments.h"
+#include "controller/algorithms/folder_probe.h"
+#include "controller/algorithms/trainer_placement.h"
+#include "controller/algorithms/wait_for_nodes.h"
 
 namespace manta::controller {
 namespace {
@@ -24,6 +30,29 @@ int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurre
 // Trainer and generator work in turns on the same cores, so each side may use them all.
 int ThreadsFor(int64_t asked, int64_t processes) {
   return asked > 0 ? static_cast<int>(asked) : std::max<int>(1, Cores() / static_cast<int>(std::max<int64_t>(1, processes)));
+}
+
+std::set<std::string> NodesOf(const Group& group) {
+  std::set<std::string> nodes;
+  for (const GroupMember& member : group.members()) nodes.insert(member.node);
+  return nodes;
+}
+
+// On the controller's own machine.
+bool AllHere(const Group& group) {
+  const std::string here = HostId();
+  return std::all_of(group.members().begin(), group.members().end(),
+                     [&](const GroupMember& member) { return member.host_id == here; });
+}
+
+// How errors call its ranks: "train-1", or "train-1 on node-b".
+std::vector<std::string> NamesOf(const Group& group) {
+  const bool several = NodesOf(group).size() > 1;
+  std::vector<std::string> names;
+  for (const GroupMember& member : group.members()) {
+    names.push_back(absl::StrCat(group.role(), "-", member.rank, several ? " on " : "", several ? member.node : ""));
+  }
+  return names;
 }
 
 GroupSpec Spec(const RunContext& context, const config::RunConfig& config, std::string role, int64_t ranks, const char* executable) {
@@ -65,7 +94,7 @@ Task<absl::StatusOr<std::vector<std::shared_ptr<Group>>>> StartAll(RunContext co
 Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context, const config::Tree& tree,
                                                               const config::RunConfig& config, std::string resume_from) {
   std::unique_ptr<Workers> workers(new Workers());
-  absl::Status started = co_await workers->StartGroups(context, tree, config);
+  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/false);
   if (!started.ok()) co_return started;
   absl::Status configured = co_await workers->Configure(context, config, std::move(resume_from));
   if (!configured.ok()) co_return configured;
@@ -93,7 +122,7 @@ Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Adopt(RunContext context
       co_return absl::FailedPreconditionError(absl::StrCat("group ", role, " is not there"));
     }
   }
-  absl::Status started = co_await workers->StartGroups(context, tree, config);
+  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/true);
   if (!started.ok()) co_return started;
   absl::Status taken = co_await workers->TakeOver(context);
   if (!taken.ok()) co_return taken;
@@ -117,31 +146,35 @@ Task<absl::Status> Workers::TakeOver(RunContext context) {
 }
 
 Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree,
-                                        const config::RunConfig& config) {
-  MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->WaitForNodes(static_cast<int>(config.cluster.num_nodes), absl::Minutes(5)));
-  const int gpus = context.cluster->most_gpus_of_a_node();
-  MANTA_CO_ASSIGN_OR_RETURN(cuda_, config::ChooseCuda(tree, config, gpus));
+                                        const config::RunConfig& config, bool adopting) {
+  // What is to be taken over lies on nodes that come back soon or not at all.
+  const absl::Duration patience = adopting ? absl::Seconds(30) : absl::Seconds(config.cluster.wait_for_nodes_s);
+  MANTA_CO_RETURN_IF_ERROR(co_await WaitForNodes(context, static_cast<int>(config.cluster.num_nodes), patience));
+  MANTA_CO_ASSIGN_OR_RETURN(cuda_, config::ChooseCuda(tree, config, context.cluster->num_gpus()));
   const bool trains = config.algorithm != config::Algorithm::kEval;
   const bool generates = config.algorithm != config::Algorithm::kSft;
-  int64_t ranks = config.cluster.trainer_ranks;
-  if (ranks == 0) ranks = cuda_ ? std::max(1, gpus) : 1;
-  if (cuda_ && ranks > gpus) {
-    context.events->Warning(absl::StrCat("cluster.trainer_ranks is ", ranks, ", and there ", gpus == 1 ? "is 1 GPU" : absl::StrCat("are ", gpus, " GPUs"),
-                                         ": training with ", gpus, " (NCCL takes one rank a GPU)"));
-    ranks = gpus;
-  }
   // Trainer and generator work in turns on the same GPUs or cores, so only the trainer's ranks hold slots.
   std::vector<GroupSpec> specs;
+  const bool over_nodes = config.cluster.num_nodes > 1;
   if (trains) {
-    GroupSpec spec = Spec(context, config, "train", ranks, "manta-train");
+    // A group that is there is asked for as it is, whatever nodes have come or gone since.
+    TrainerPlacement placement = PlacementOf(config, adopting ? context.cluster->RanksOf("train") : 0);
+    if (!adopting) {
+      MANTA_CO_ASSIGN_OR_RETURN(placement, PlaceTrainer(tree, config, cuda_, context.cluster->nodes()));
+    }
+    if (!placement.warning.empty()) context.events->Warning(placement.warning);
+    GroupSpec spec = Spec(context, config, "train", placement.ranks, "manta-train");
     (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
-    spec.one_node = true;
+    spec.one_node = placement.one_node;
+    spec.ranks_per_node = placement.per_node;
+    spec.ports_per_rank = over_nodes && placement.ranks > 1 ? 1 : 0;  // where they meet
     specs.push_back(std::move(spec));
   }
   if (generates) {
     GroupSpec spec = Spec(context, config, "gen", config.cluster.generators, "manta-gen");
     spec.cpu_slots_per_rank = cuda_ || trains ? 0 : 1;
     spec.shares_gpu = cuda_;
+    spec.spread = over_nodes;
     specs.push_back(std::move(spec));
     GroupSpec reward = Spec(context, config, "reward", config.cluster.reward_workers, "manta-reward");
     reward.args = {"--threads", absl::StrCat(RewardThreads(config, Cores()))};
@@ -160,8 +193,8 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
   if (generate_) CancelWith(generate_->token());
   if (reward_) CancelWith(reward_->token());
   if (trains) {
-    trainers_ = std::make_unique<TrainerGroup>(*context.loop, train_->channels(), train_->addresses(), any_.token(),
-                                               TrainerGroup::Deadlines());
+    trainers_ = std::make_unique<TrainerGroup>(*context.loop, train_->channels(), train_->addresses(), NamesOf(*train_),
+                                               any_.token(), TrainerGroup::Deadlines());
   }
   if (generates) {
     generators_ = std::make_unique<GeneratorPool>(*context.loop, generate_->channels(), any_.token(),
@@ -180,16 +213,31 @@ void Workers::CancelWith(CancelToken token) {
 
 namespace {
 
-v1::ConfigureTrainerRequest TrainerRequest(const config::RunConfig& config, bool cuda, int ranks, uint64_t epoch,
+// Where the ranks meet: on one host over its memory; over several at a port of rank 0's, which its node has leased to it.
+std::string RendezvousOf(const Group& trainers) {
+  const GroupMember& first = trainers.members()[0];
+  if (trainers.members().size() == 1) return "";
+  if (NodesOf(trainers).size() == 1) return absl::StrCat("unix:@manta-train-", getpid(), "-", trainers.epoch());
+  MANTA_CHECK(!first.ports.empty()) << first.actor_id;
+  return absl::StrCat(first.address.substr(0, first.address.rfind(':')), ":", first.ports[0]);
+}
+
+v1::ConfigureTrainerRequest TrainerRequest(const config::RunConfig& config, bool cuda, const Group& trainers,
                                            const std::string& resume_from) {
+  const int ranks = static_cast<int>(trainers.members().size());
+  const int nodes = static_cast<int>(NodesOf(trainers).size());
   v1::ConfigureTrainerRequest request;
   request.set_model_path(config.policy.model_name);
   request.set_random_init(config.policy.random_init);
   request.set_seed(config.seed());
   request.mutable_device()->set_kind(cuda ? v1::DEVICE_KIND_CUDA : v1::DEVICE_KIND_CPU);
   request.mutable_device()->set_num_threads(ThreadsFor(config.cluster.trainer_threads, ranks));
+  if (nodes > 1) {  // each knows its own machine
+    request.mutable_device()->set_num_threads(static_cast<int32_t>(config.cluster.trainer_threads));
+    request.set_local_world_size((ranks + nodes - 1) / nodes);
+  }
   request.set_dtype(DTypeOf(config.policy.precision));
-  if (ranks > 1) request.set_rendezvous(absl::StrCat("unix:@manta-train-", getpid(), "-", epoch));
+  request.set_rendezvous(RendezvousOf(trainers));
   auto* optimizer = request.mutable_optimizer();
   optimizer->set_name("adamw");
   optimizer->set_lr(config.policy.optimizer.lr);
@@ -240,18 +288,24 @@ Task<absl::Status> Workers::Configure(RunContext context, const config::RunConfi
   std::vector<Task<absl::Status>> configuring;
   if (generators_) configuring.push_back(generators_->Configure(GeneratorRequest(config, cuda_)));
   absl::StatusOr<v1::ConfigureTrainerReply> trainer;
+  std::unique_ptr<FolderProbe> probe;
   if (trainers_) {
+    if (config.checkpointing.enabled && (NodesOf(*train_).size() > 1 || !AllHere(*train_))) {
+      MANTA_CO_ASSIGN_OR_RETURN(probe, FolderProbe::In(config.checkpointing.checkpoint_dir, trainers_->names()));
+    }
     const auto configure = [](Workers* self, v1::ConfigureTrainerRequest request,
                               absl::StatusOr<v1::ConfigureTrainerReply>* reply) -> Task<absl::Status> {
       *reply = co_await self->trainers_->Configure(std::move(request));
       co_return reply->status();
     };
-    configuring.push_back(configure(
-        this, TrainerRequest(config, cuda_, trainers_->size(), train_->epoch(), resume_from), &trainer));
+    v1::ConfigureTrainerRequest request = TrainerRequest(config, cuda_, *train_, resume_from);
+    if (probe != nullptr) *request.mutable_checkpoints() = probe->request();
+    configuring.push_back(configure(this, std::move(request), &trainer));
   }
   context.events->Phase("loading the model");
   const std::vector<absl::Status> results = co_await WhenAll(std::move(configuring));
   MANTA_CO_RETURN_IF_ERROR(FirstError(results));
+  if (probe != nullptr) MANTA_CO_RETURN_IF_ERROR(co_await probe->Check(context.loop));
   if (trainers_) num_parameters_ = trainer->num_parameters();
   co_return absl::OkStatus();
 }

@@ -45,7 +45,8 @@ class Workers {
  private:
   Workers() = default;
   Task<absl::Status> TakeOver(RunContext context);
-  Task<absl::Status> StartGroups(RunContext context, const config::Tree& tree, const config::RunConfig& config);
+  Task<absl::Status> StartGroups(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                                 bool adopting);
   Task<absl::Status> Configure(RunContext context, const config::RunConfig& config, std::string resume_from);
   void CancelWith(CancelToken token);
 

@@ -58,6 +58,12 @@ absl::Status RunAll(const RunOptions& options) {
   }
   for (const std::string& warning : run.warnings) PrintWarning(warning);
   MANTA_RETURN_IF_ERROR(CheckRun(tree, run));
+  if (!options.check_only && run.cluster.num_nodes > 1) {
+    return tree.Error("cluster.num_nodes",
+                      absl::StrCat(run.cluster.num_nodes, ", and `manta run` is one machine: start a cluster with `manta launch`, let "
+                                   "the others `manta join` it, and `manta submit` the run to it; under Slurm: `sbatch --nodes=",
+                                   run.cluster.num_nodes, " deploy/slurm/manta.sbatch`"));
+  }
   if (!options.check_only) return RunJob(tree, run, options);
   std::printf("%s: a valid %s configuration; %s\n", options.config.c_str(), config::AlgorithmName(run.algorithm),
               run.algorithm == config::Algorithm::kActors ? "its programs are there"

@@ -24,7 +24,7 @@ struct SubmitOptions {
   CommonOptions common;
   std::string config, name;
   std::vector<std::string> overrides;
-  int priority = 0;
+  int priority = 0, nodes = 0;
   bool follow = false;
 };
 
@@ -63,8 +63,17 @@ absl::Status Follow(ClusterClient& client, const std::string& job, const fs::pat
       absl::StrCat("the controller at ", client.address(), " is gone, and with it what became of ", job));
 }
 
+// With --nodes as cluster.num_nodes where neither the file nor an override says that.
+absl::StatusOr<config::Tree> Load(const SubmitOptions& options) {
+  MANTA_ASSIGN_OR_RETURN(config::Tree tree, config::LoadTree(options.config, options.overrides));
+  if (options.nodes == 0 || tree.IsWritten("cluster.num_nodes") || tree.algorithm() == config::Algorithm::kActors) return tree;
+  std::vector<std::string> overrides = options.overrides;
+  overrides.push_back(absl::StrCat("+cluster.num_nodes=", options.nodes));
+  return config::LoadTree(options.config, overrides);
+}
+
 absl::Status Submit(const SubmitOptions& options) {
-  MANTA_ASSIGN_OR_RETURN(const config::Tree tree, config::LoadTree(options.config, options.overrides));
+  MANTA_ASSIGN_OR_RETURN(const config::Tree tree, Load(options));
   MANTA_ASSIGN_OR_RETURN(const config::RunConfig run, config::ParseRunConfig(tree));
   for (const std::string& warning : run.warnings) PrintWarning(warning);
   MANTA_RETURN_IF_ERROR(CheckRun(tree, run));
@@ -103,6 +112,8 @@ void AddSubmit(CLI::App& app, ClusterCommands* commands) {
   command->add_option("overrides", options->overrides, "key=value, +key=value or ~key");
   command->add_option("--name", options->name, "what people call it (the file's name)");
   command->add_option("--priority", options->priority, "higher ones are placed first")->capture_default_str();
+  command->add_option("--nodes", options->nodes, "cluster.num_nodes, where the configuration does not say it")
+      ->check(CLI::Range(1, 1024));
   command->add_flag("--follow", options->follow,
                     "show its progress until its end; then its exit code is this command's");
   AddCommonOptions(*command, &options->common);

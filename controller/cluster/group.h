@@ -26,6 +26,7 @@ struct GroupMember {
   int64_t pid = 0;
   std::vector<int> gpu_indices;  // on its node
   std::shared_ptr<grpc::Channel> channel;
+  std::vector<int> ports;  // leased for it, on its node
 };
 
 class Group {

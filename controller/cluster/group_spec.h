@@ -18,6 +18,9 @@ struct GroupSpec {
   int cpu_slots_per_rank = 0;
   int gpus_per_rank = 0;
   bool one_node = false;    // its ranks meet over one host's memory
+  int ranks_per_node = 0;   // exactly so many on each of its nodes; 0: wherever there is room
+  bool spread = false;      // as evenly over nodes as these have room
+  int ports_per_rank = 0;   // on its node, leased for it: GroupMember::ports
   bool shares_gpu = false;  // ranks that hold no GPU see one of their node's beside whoever holds it
   absl::Duration placement_deadline = absl::Seconds(30);
   absl::Duration progress_timeout =

@@ -37,6 +37,9 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
   placement.set_job(options_.job);
   placement.set_repeat(spec.num_ranks);
   if (spec.one_node) placement.set_strategy(v1::STRATEGY_STRICT_PACK);
+  if (spec.spread) placement.set_strategy(v1::STRATEGY_SPREAD);
+  placement.set_ranks_per_node(spec.ranks_per_node);
+  request.set_ports_per_rank(spec.ports_per_rank);
   placement.set_deadline_ms(absl::ToInt64Milliseconds(std::max(spec.placement_deadline, options_.queue_patience)));
   v1::Bundle& bundle = *placement.add_bundles();
   bundle.set_cpu_slots(spec.cpu_slots_per_rank);
@@ -80,7 +83,8 @@ Task<absl::StatusOr<std::shared_ptr<Group>>> JobCluster::StartGroup(v1::GroupReq
   for (const v1::ActorInfo& rank : reply->ranks()) {
     group->members_.push_back({rank.actor_id(), rank.rank(), rank.node(), rank.host_id(), rank.address(), rank.pid(),
                                std::vector<int>(rank.gpus().begin(), rank.gpus().end()),
-                               options_.connect ? options_.connect(rank.address()) : nullptr});
+                               options_.connect ? options_.connect(rank.address()) : nullptr,
+                               std::vector<int>(rank.ports().begin(), rank.ports().end())});
   }
   entry->group = group;
   co_return group;
@@ -137,6 +141,18 @@ std::vector<std::string> JobCluster::Roles() const {
     if (!group.detached()) roles.push_back(group.role());
   }
   return roles;
+}
+
+int JobCluster::RanksOf(const std::string& role) const {
+  v1::ListRequest request;
+  request.set_groups(true);
+  request.set_job(options_.job);
+  v1::ListReply reply;
+  core_.List(request, &reply);
+  for (const v1::GroupInfo& group : reply.groups()) {
+    if (group.role() == role) return group.ranks_size();
+  }
+  return 0;
 }
 
 Task<absl::Status> JobCluster::EndGroups(std::vector<std::string> roles, absl::Duration grace,
@@ -229,16 +245,16 @@ int JobCluster::num_gpus() const {
   return core_.num_gpus();
 }
 
-int JobCluster::most_gpus_of_a_node() const {
+std::vector<JobCluster::NodeGpus> JobCluster::nodes() const {
   v1::ListRequest request;
   request.set_nodes(true);
-  v1::ListReply nodes;
-  core_.List(request, &nodes);
-  int most = 0;
-  for (const v1::NodeInfo& node : nodes.nodes()) {
-    if (node.state() != "LOST" && node.state() != "EXPECTED") most = std::max(most, node.gpus_size());
+  v1::ListReply reply;
+  core_.List(request, &reply);
+  std::vector<NodeGpus> nodes;
+  for (const v1::NodeInfo& node : reply.nodes()) {
+    if (node.state() != "LOST" && node.state() != "EXPECTED") nodes.push_back({node.node(), node.gpus_size()});
   }
-  return most;
+  return nodes;
 }
 
 void JobCluster::FillStatus(v1::GetStatusReply* reply) const {

@@ -77,9 +77,16 @@ class JobCluster {
   // Waits until `count` nodes have joined.
   Task<absl::Status> WaitForNodes(int count, absl::Duration deadline);
 
+  // Of the job's group of that role; 0 where there is none.
+  int RanksOf(const std::string& role) const;
+
   int free_cpu_slots() const;
-  int num_gpus() const;             // registered, on live nodes
-  int most_gpus_of_a_node() const;  // likewise
+  int num_gpus() const;  // registered, on live nodes
+  struct NodeGpus {
+    std::string name;
+    int gpus = 0;
+  };
+  std::vector<NodeGpus> nodes() const;  // those that are there, by name
   void FillStatus(v1::GetStatusReply* reply) const;
   const std::string& job() const { return options_.job; }
 

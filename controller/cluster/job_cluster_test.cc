@@ -98,11 +98,26 @@ TEST_F(JobClusterTest, TheImpossibleFailsAtOnce) {
   EXPECT_FALSE(Start({.role = "train", .num_ranks = 0}).ok());
 }
 
+TEST_F(JobClusterTest, SoManyRanksOnEachNodeAndAPortForEach) {
+  Make(3);
+  auto first = Node("n0", 8), second = Node("n1", 8), third = Node("n2", 8);
+  const auto group = Start({.role = "train", .num_ranks = 4, .cpu_slots_per_rank = 1, .ranks_per_node = 2, .ports_per_rank = 1});
+  ASSERT_TRUE(group.ok()) << group.status();
+  std::vector<std::string> nodes;
+  for (const GroupMember& member : (*group)->members()) {
+    nodes.push_back(member.node);
+    EXPECT_EQ(member.ports.size(), 1u) << member.actor_id;
+  }
+  EXPECT_THAT(nodes, ::testing::ElementsAre("n0", "n0", "n1", "n1"));
+  EXPECT_EQ(cluster_->RanksOf("train"), 4);
+  EXPECT_EQ(cluster_->RanksOf("gen"), 0);
+}
+
 TEST_F(JobClusterTest, RanksThatNeedOneNodeAreNotSpread) {
   Make(2);
   auto first = Node("n0", 1, /*gpus=*/1), second = Node("n1", 2, /*gpus=*/2);
   EXPECT_EQ(cluster_->num_gpus(), 3);
-  EXPECT_EQ(cluster_->most_gpus_of_a_node(), 2);
+  EXPECT_EQ(cluster_->nodes()[1].gpus, 2);
   const absl::Status status =
       Start({.role = "train", .num_ranks = 3, .cpu_slots_per_rank = 1, .one_node = true}).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);

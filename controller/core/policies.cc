@@ -174,7 +174,8 @@ void Core::Impl::StartReplacement(Group& group, int i) {
     return RankPlaced(group, i, placement.ranks[i]);
   }
   const v1::PlacementRequest& whole = placement.request;
-  if (whole.segment() > 1 || whole.strategy() == v1::STRATEGY_STRICT_PACK || group.request.ports_per_rank() > 0) {
+  if (whole.segment() > 1 || whole.ranks_per_node() > 0 || whole.strategy() == v1::STRATEGY_STRICT_PACK ||
+      group.request.ports_per_rank() > 0) {
     return BeginRestart(group, group.ranks[i].died, /*planned=*/true);  // its place follows from the others'
   }
   // It keeps its old slot until it has a new one: the two change in one row.

@@ -83,6 +83,14 @@ std::optional<std::vector<Share>> Shares(const ClusterView& view, const v1::Plac
     if (AsksForNothing(bundle)) free.push_back({domain_index, FreeSlots(node, bundle)});
     nodes->push_back(index);
   }
+  if (const int per_node = request.ranks_per_node(); per_node > 0) {
+    // A node's ranks as one, of which there is room for one on a node.
+    for (RoomOnNode& room : rooms) room.room = room.room >= per_node ? 1 : 0;
+    auto shares = Distribute(std::move(rooms), num_ranks / per_node, v1::STRATEGY_STRICT_SPREAD, request.segment() / per_node);
+    if (!shares.has_value()) return std::nullopt;
+    for (Share& share : *shares) share.ranks *= per_node;
+    return shares;
+  }
   // Ranks that ask for nothing go where processors are idle, while there are such, and else beside those who hold them.
   if (!free.empty()) {
     auto shares = Distribute(std::move(free), num_ranks, request.strategy(), request.segment());
@@ -204,6 +212,16 @@ absl::Status CheckRequest(const v1::PlacementRequest& request) {
   if (request.segment() < 0) return UserError(absl::StrCat(name, ": segment is not negative"));
   if (request.segment() > 1 && !AllEqual(request)) {
     return UserError(absl::StrCat(name, ": segments need ranks that all ask for the same"));
+  }
+  if (const int per_node = request.ranks_per_node(); per_node != 0) {
+    if (per_node < 0 || NumRanks(request) % per_node != 0 || request.segment() % per_node != 0) {
+      return UserError(absl::StrCat(name, ": ranks_per_node ", per_node, " divides the number of ranks, ", NumRanks(request),
+                                    request.segment() > 0 ? ", and the segment" : ""));
+    }
+    if (!AllEqual(request)) return UserError(absl::StrCat(name, ": ranks_per_node needs ranks that all ask for the same"));
+    if (request.strategy() != v1::STRATEGY_UNSPECIFIED && request.strategy() != v1::STRATEGY_PACK) {
+      return UserError(absl::StrCat(name, ": ranks_per_node goes with the strategy PACK alone"));
+    }
   }
   if (!v1::Strategy_IsValid(request.strategy())) return UserError(absl::StrCat(name, ": unknown strategy"));
   return absl::OkStatus();

@@ -1,7 +1,8 @@
 // Place: where the ranks of a request go: a pure function of what the nodes have and what of it is taken. Thread-safe.
 //
 // All ranks or none; a rank lies on one node. Where all ranks ask for the same they come in topology order: NVLink
-// domains, in them nodes by name ("node-2" before "node-10"), on them GPUs by index. Unequal ranks keep their own
+// domains, in them nodes by name ("node-2" before "node-10"), on them GPUs by index. With ranks_per_node every node that is
+// used has exactly so many of them, and the nodes lie in as few domains as possible. Unequal ranks keep their own
 // order, are placed largest first, and may be refused a packing that only an exhaustive search would find.
 //
 //   FAILED_PRECONDITION   even with everything free it does not fit: "train needs 16 GPUs (16 ranks of 1), 8

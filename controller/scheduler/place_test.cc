@@ -12,8 +12,10 @@
 namespace manta::controller::scheduler {
 namespace {
 
+using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 struct Node {
   std::string name;
@@ -81,6 +83,57 @@ TEST(Place, SaysWhatIsMissing) {
   segments.set_segment(6);
   EXPECT_THAT(Refusal(View({{"a", 8, 4, "A"}, {"b", 8, 4, "A"}, {"c", 8, 4, "B"}}), segments),
               HasSubstr("needs 2 segments of 6 ranks, each in one NVLink domain; the domains have room for 1"));
+}
+
+v1::PlacementRequest PerNode(int ranks, int per_node, int gpus) {
+  v1::PlacementRequest request = Request("train", ranks, gpus == 0 ? 1 : 0, gpus);
+  request.set_ranks_per_node(per_node);
+  return request;
+}
+
+TEST(Place, SoManyRanksOnEachNode) {
+  // In their order, and on no node more than that, though one would suffice.
+  const ClusterView wide = View({{"n10", 8, 0}, {"n2", 8, 0}, {"n1", 8, 0}});
+  EXPECT_THAT(Nodes(wide, *Place(wide, PerNode(2, 1, 0))), ElementsAre("n1", "n2"));
+  EXPECT_THAT(Nodes(wide, *Place(wide, PerNode(6, 2, 0))), ElementsAre("n1", "n1", "n2", "n2", "n10", "n10"));
+  // In as few domains as possible, the nodes with too little room left out.
+  ClusterView racks = View({{"a0", 9, 8, "A"}, {"a1", 9, 8, "A"}, {"b0", 9, 8, "B"}, {"b1", 9, 8, "B"}, {"b2", 9, 8, "B"}});
+  EXPECT_THAT(Nodes(racks, *Place(racks, PerNode(12, 4, 1))),
+              ElementsAre("b0", "b0", "b0", "b0", "b1", "b1", "b1", "b1", "b2", "b2", "b2", "b2"));
+  const v1::PlacementRequest five = Request("other", 5, 0, 1);
+  Take(racks, *Place(racks, five), five);  // the gap that it leaves on a0 is of three
+  const auto placed = Place(racks, PerNode(16, 4, 1));
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  EXPECT_THAT(Nodes(racks, *placed), Not(Contains("a0")));
+  EXPECT_EQ((*placed)[0].gpus, 1u);
+  EXPECT_EQ((*placed)[3].gpus, 8u) << "GPUs by index";
+  EXPECT_EQ(Place(racks, PerNode(20, 4, 1)).status().code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(Place, SoManyRanksOnEachNodeSaysWhatIsMissing) {
+  const ClusterView view = View({{"a", 9, 8}, {"b", 9, 4}, {"c", 9, 4}});
+  EXPECT_EQ(Refusal(view, PerNode(16, 8, 1)),
+            "train needs 2 nodes with room for 8 ranks of 0 CPU slots and 1 GPUs each, 1 registered");
+  EXPECT_EQ(Refusal(View({{"a", 8, 0}}), PerNode(2, 1, 0)),
+            "train needs 2 nodes with room for 1 rank of 1 CPU slots and 0 GPUs each, 1 registered");
+  EXPECT_TRUE(absl::IsInvalidArgument(Place(view, PerNode(6, 4, 1)).status()));
+  v1::PlacementRequest strict = PerNode(8, 4, 1);
+  strict.set_strategy(v1::STRATEGY_STRICT_PACK);
+  EXPECT_TRUE(absl::IsInvalidArgument(Place(view, strict).status()));
+  strict.set_strategy(v1::STRATEGY_PACK);
+  EXPECT_TRUE(Place(view, strict).ok());
+  strict.set_segment(6);
+  EXPECT_TRUE(absl::IsInvalidArgument(Place(view, strict).status()));
+}
+
+TEST(Place, SegmentsOfWholeNodes) {
+  const ClusterView view = View({{"a0", 9, 4, "A"}, {"a1", 9, 4, "A"}, {"a2", 9, 4, "A"}, {"b0", 9, 4, "B"}, {"b1", 9, 4, "B"}});
+  v1::PlacementRequest request = PerNode(16, 4, 1);  // two segments of two nodes
+  request.set_segment(8);
+  const auto placed = Place(view, request);
+  ASSERT_TRUE(placed.ok()) << placed.status();
+  const std::vector<std::string> nodes = Nodes(view, *placed);
+  EXPECT_THAT(std::vector<std::string>({nodes[0], nodes[4], nodes[8], nodes[12]}), ElementsAre("a0", "a1", "b0", "b1"));
 }
 
 TEST(Place, SaysWhichNodesDoNotCount) {

@@ -74,6 +74,16 @@ std::string OfStrategy(const ClusterView& view, const v1::PlacementRequest& requ
     domains[DomainName(view.node(index))] +=
         request.strategy() == v1::STRATEGY_STRICT_SPREAD ? std::min<int64_t>(room, 1) : room;
   }
+  if (const int per_node = request.ranks_per_node(); per_node > 0 && places >= num_ranks) {
+    int64_t suffice = 0;
+    for (NodeIndex index : eligible) {
+      if (view.node(index).RoomFor(bundle, request.job(), true, num_ranks) >= per_node) ++suffice;
+    }
+    if (suffice < num_ranks / per_node) {
+      return absl::StrCat("needs ", num_ranks / per_node, " nodes with room for ", per_node, per_node == 1 ? " rank of " : " ranks of ",
+                          place, " each, ", suffice, " registered");
+    }
+  }
   if (request.strategy() == v1::STRATEGY_STRICT_PACK && places >= num_ranks) {
     return absl::StrCat("needs one node with room for ", num_ranks, " ranks of ", place,
                         " (STRICT_PACK), the largest has room for ", largest);
