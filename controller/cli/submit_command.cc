@@ -3,8 +3,10 @@
 #include <cstdio>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "common/base/file.h"
 #include "common/base/status.h"
+#include "common/config/keys.h"
 #include "common/config/run_config.h"
 #include "common/config/tree.h"
 #include "controller/cli/check.h"
@@ -72,17 +74,36 @@ absl::StatusOr<config::Tree> Load(const SubmitOptions& options) {
   return config::LoadTree(options.config, overrides);
 }
 
+// The same run for processes that work in other folders: of relative paths those that name something here become absolute.
+absl::StatusOr<config::Tree> ForOtherFolders(const SubmitOptions& options, const config::Tree& tree) {
+  std::vector<std::string> overrides = options.overrides;
+  if (tree.IsWritten("cluster.num_nodes")) {
+    overrides.push_back(absl::StrCat("+cluster.num_nodes=", tree.GetInt("cluster.num_nodes").value_or(1)));
+  }
+  constexpr char kCheckpoints[] = "checkpointing.checkpoint_dir";
+  std::error_code error;
+  for (const config::Key& key : config::AllKeys()) {
+    const config::Node* node = key.input_path || key.path == kCheckpoints ? tree.Find(key.path) : nullptr;
+    if (node == nullptr || !node->is_scalar() || node->scalar.empty() || fs::path(node->scalar).is_absolute()) continue;
+    if (key.input_path && !fs::exists(node->scalar, error)) continue;
+    const std::string path = fs::absolute(node->scalar, error).lexically_normal().string();
+    overrides.push_back(absl::StrCat("+", key.path, "='", absl::StrReplaceAll(path, {{"'", "''"}}), "'"));
+  }
+  return config::LoadTree(options.config, overrides);
+}
+
 absl::Status Submit(const SubmitOptions& options) {
   MANTA_ASSIGN_OR_RETURN(const config::Tree tree, Load(options));
   MANTA_ASSIGN_OR_RETURN(const config::RunConfig run, config::ParseRunConfig(tree));
   for (const std::string& warning : run.warnings) PrintWarning(warning);
   MANTA_RETURN_IF_ERROR(CheckRun(tree, run));
+  MANTA_ASSIGN_OR_RETURN(const config::Tree absolute, ForOtherFolders(options, tree));
   MANTA_ASSIGN_OR_RETURN(ClusterClient client, ClusterClient::Open(options.common.dir));
   MANTA_ASSIGN_OR_RETURN(const fs::path made, MakeRunDir(run.logger.log_dir));
   std::error_code error;
   const fs::path run_dir = fs::absolute(made, error);
   MANTA_ASSIGN_OR_RETURN(const fs::path config_path,
-                         WriteResolvedConfig(run_dir, tree, run, absl::StrCat("manta submit ", options.config)));
+                         WriteResolvedConfig(run_dir, absolute, run, absl::StrCat("manta submit ", options.config)));
   MANTA_ASSIGN_OR_RETURN(const std::string yaml, ReadFile(config_path));
   v1::SubmitRequest request;
   request.set_key(run_dir.string());  // asking again is answered with the same job

@@ -1,7 +1,7 @@
 // A cluster of two hosts on one machine, for tests that need root: the controller and node "a" here, node "b" in a network
 // namespace, with process ids and a /dev/shm of its own, and, where asked for, with a folder of its own that hides the one of
-// that name. So neither Unix sockets nor shared memory lead across, and the two speak over the cable between them, with
-// certificates.
+// that name. It works in another folder. So neither Unix sockets nor shared memory lead across, and the two speak over the cable
+// between them, with certificates.
 #pragma once
 
 #include <fcntl.h>
@@ -108,7 +108,7 @@ class TwoHosts {
     agent.insert(agent.begin(), (folder_.bin() / "manta-node").string());
     std::vector<std::string> argv = {"/usr/bin/unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc"};
     const std::string mount = hidden.empty() ? "" : absl::StrCat("mount -t tmpfs none '", hidden.string(), "' && ");
-    argv.insert(argv.end(), {"/bin/sh", "-c", mount + "mount -t tmpfs none /dev/shm && exec \"$@\"", "sh"});
+    argv.insert(argv.end(), {"/bin/sh", "-c", mount + "mount -t tmpfs none /dev/shm && cd / && exec \"$@\"", "sh"});
     argv.insert(argv.end(), agent.begin(), agent.end());
     argv = host_.Run(argv);
     processes_.push_back(folder_.Start(argv[0], {argv.begin() + 1, argv.end()}, "node-b.log"));
