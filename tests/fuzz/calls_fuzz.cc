@@ -15,6 +15,7 @@
 #include "common/call/core/lanes.h"
 #include "common/call/core/segment_map.h"
 #include "common/call/core/transfer_store.h"
+#include "google/protobuf/stubs/logging.h"
 
 namespace manta::call {
 namespace {
@@ -149,6 +150,8 @@ void Memory(std::string_view input) {
 }  // namespace manta::call
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  static const auto quiet = google::protobuf::SetLogHandler(nullptr);  // it writes a line for each wrong byte
+  (void)quiet;
   if (size == 0) return 0;
   const std::string_view input(reinterpret_cast<const char*>(data) + 1, size - 1);
   switch (data[0] % 3) {
