@@ -7,20 +7,33 @@
 #include <algorithm>
 #include <cerrno>
 #include <ctime>
+#include <iterator>
+#include <mutex>
 #include <utility>
 
 #include "common/base/check.h"
 
 namespace manta {
+namespace {
+
+constexpr int kSlotBits = 24;  // of a timer's number: its slot; above them the slot's generation
+constexpr uint32_t kNoSlot = (uint32_t{1} << kSlotBits) - 1;
+constexpr size_t kFewCancelled = 64;
+
+}  // namespace
 
 struct EventLoop::Poster::Queue {
   std::mutex mu;
-  std::deque<Closure> closures;
+  std::vector<Closure> closures;
   bool closed = false;
   bool stop = false;
-  int wake_fd = -1;
+  // Something above is set: the loop looks here before it takes the lock.
+  std::atomic<bool> any{false};
+  int wake_fd = -1;  // -1: a simulated loop's, which never sleeps
 
   void Wake() {
+    any.store(true, std::memory_order_release);
+    if (wake_fd < 0) return;
     const uint64_t one = 1;
     // A full counter (EAGAIN) wakes the loop just as well.
     [[maybe_unused]] const ssize_t n = write(wake_fd, &one, sizeof(one));
@@ -36,10 +49,13 @@ bool EventLoop::Poster::Post(Closure closure) const {
   return true;
 }
 
-EventLoop::EventLoop(bool simulated) : simulated_(simulated), poster_(std::make_shared<Poster::Queue>()) {
-  poster_.queue_->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+EventLoop::EventLoop(bool simulated)
+    : simulated_(simulated), poster_(std::make_shared<Poster::Queue>()), free_slot_(kNoSlot) {
   epoll_fd_ = epoll_create1(EPOLL_CLOEXEC);
-  MANTA_CHECK(poster_.queue_->wake_fd >= 0 && epoll_fd_ >= 0) << "no descriptor for an event loop: errno " << errno;
+  MANTA_CHECK(epoll_fd_ >= 0) << "no descriptor for an event loop: errno " << errno;
+  if (simulated) return;
+  poster_.queue_->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  MANTA_CHECK(poster_.queue_->wake_fd >= 0) << "no descriptor for an event loop: errno " << errno;
   epoll_event event{};
   event.events = EPOLLIN;
   event.data.fd = poster_.queue_->wake_fd;
@@ -47,14 +63,17 @@ EventLoop::EventLoop(bool simulated) : simulated_(simulated), poster_(std::make_
 }
 
 EventLoop::~EventLoop() {
-  std::deque<Closure> dropped;
+  std::vector<Closure> dropped;
   {
     std::lock_guard lock(poster_.queue_->mu);
     poster_.queue_->closed = true;
     dropped.swap(poster_.queue_->closures);
-    close(poster_.queue_->wake_fd);
+    if (poster_.queue_->wake_fd >= 0) close(poster_.queue_->wake_fd);
   }
   close(epoll_fd_);
+  heap_.clear();
+  free_slot_ = kNoSlot;
+  const std::vector<Slot> timers = std::exchange(slots_, {});  // what goes with them may still cancel others
 }
 
 absl::Time EventLoop::Now() const {
@@ -65,18 +84,48 @@ absl::Time EventLoop::Now() const {
 }
 
 EventLoop::TimerId EventLoop::RunAfter(absl::Duration delay, Closure closure) {
-  const TimerId id = next_timer_++;
-  const absl::Time at = Now() + std::max(delay, absl::ZeroDuration());
-  timers_.emplace(std::make_pair(at, id), std::move(closure));
-  timer_times_.emplace(id, at);
-  return id;
+  uint32_t index = free_slot_;
+  if (index == kNoSlot) {
+    index = static_cast<uint32_t>(slots_.size());
+    MANTA_CHECK(index < kNoSlot) << "an event loop has " << index << " timers";
+    slots_.emplace_back();
+  } else {
+    free_slot_ = slots_[index].next_free;
+  }
+  Slot& slot = slots_[index];
+  slot.closure = std::move(closure);
+  slot.order = next_order_++;
+  ++slot.generation;
+  heap_.push_back({.at = Now() + std::max(delay, absl::ZeroDuration()), .slot = index, .order = slot.order});
+  std::push_heap(heap_.begin(), heap_.end());
+  return slot.generation << kSlotBits | index;
+}
+
+// The slot is free from here on.
+EventLoop::Closure EventLoop::Take(uint32_t index) {
+  Slot& slot = slots_[index];
+  slot.order = 0;
+  slot.next_free = std::exchange(free_slot_, index);
+  return std::exchange(slot.closure, nullptr);
 }
 
 void EventLoop::Cancel(TimerId id) {
-  const auto found = timer_times_.find(id);
-  if (found == timer_times_.end()) return;
-  timers_.erase({found->second, id});
-  timer_times_.erase(found);
+  const uint64_t index = id & kNoSlot;
+  if (index >= slots_.size() || slots_[index].order == 0 || slots_[index].generation != id >> kSlotBits) return;
+  const Closure dropped = Take(static_cast<uint32_t>(index));  // whose end may set and cancel timers
+  if (++num_cancelled_ <= kFewCancelled || num_cancelled_ * 2 <= heap_.size()) return;
+  std::erase_if(heap_, [this](const Due& due) { return !Waits(due); });
+  std::make_heap(heap_.begin(), heap_.end());
+  num_cancelled_ = 0;
+}
+
+absl::Time EventLoop::NextTimer() {
+  while (!heap_.empty() && !Waits(heap_.front())) {
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    --num_cancelled_;
+  }
+  return heap_.empty() ? absl::InfiniteFuture() : heap_.front().at;
 }
 
 void EventLoop::WatchReadable(int fd, std::function<void()> on_ready) {
@@ -106,60 +155,64 @@ void EventLoop::RunFor(absl::Duration duration) {
 }
 
 void EventLoop::RunUntil(absl::Time end) {
+  Poster::Queue& queue = *poster_.queue_;
   owner_ = std::this_thread::get_id();
   while (true) {
-    {
-      std::lock_guard lock(poster_.queue_->mu);
-      if (std::exchange(poster_.queue_->stop, false)) break;
+    if (queue.any.load(std::memory_order_acquire)) {
+      std::lock_guard lock(queue.mu);
+      if (std::exchange(queue.stop, false)) {
+        queue.any.store(!queue.closures.empty(), std::memory_order_relaxed);
+        break;
+      }
     }
     const bool ran = RunPosted() | RunDueTimers();
     if (Now() >= end) break;
-    const absl::Time next = timers_.empty() ? absl::InfiniteFuture() : timers_.begin()->first.first;
     if (simulated_) {
-      if (ran) continue;
-      std::lock_guard lock(poster_.queue_->mu);
-      if (!poster_.queue_->closures.empty() || poster_.queue_->stop) continue;
+      if (ran || queue.any.load(std::memory_order_acquire)) continue;
+      const absl::Time next = NextTimer();
       if (next == absl::InfiniteFuture() && end == absl::InfiniteFuture()) break;
       simulated_now_ = std::max(simulated_now_, std::min(next, end));
     } else {
-      Wait(ran ? Now() : std::min(next, end));
+      Wait(ran ? Now() : std::min(NextTimer(), end));
     }
   }
   owner_ = std::thread::id();
 }
 
 bool EventLoop::RunPosted() {
-  std::deque<Closure> batch;
+  Poster::Queue& queue = *poster_.queue_;
+  if (!queue.any.load(std::memory_order_acquire)) return false;
+  std::vector<Closure> batch = std::move(spare_);
   {
-    std::lock_guard lock(poster_.queue_->mu);
-    batch.swap(poster_.queue_->closures);
+    std::lock_guard lock(queue.mu);
+    batch.swap(queue.closures);
+    queue.any.store(queue.stop, std::memory_order_relaxed);
   }
   const bool any = !batch.empty();
-  while (!batch.empty()) {
-    Closure closure = std::move(batch.front());
-    batch.pop_front();
-    closure();
-    std::lock_guard lock(poster_.queue_->mu);
-    if (poster_.queue_->stop) {  // what is left stays queued, in order
-      poster_.queue_->closures.insert(poster_.queue_->closures.begin(), std::make_move_iterator(batch.begin()),
-                                      std::make_move_iterator(batch.end()));
+  for (size_t i = 0; i < batch.size(); ++i) {
+    std::exchange(batch[i], nullptr)();
+    if (!queue.any.load(std::memory_order_acquire)) continue;
+    std::lock_guard lock(queue.mu);
+    if (queue.stop) {  // what is left stays queued, in order
+      queue.closures.insert(queue.closures.begin(), std::make_move_iterator(batch.begin() + i + 1),
+                            std::make_move_iterator(batch.end()));
       break;
     }
   }
+  batch.clear();
+  spare_ = std::move(batch);
   return any;
 }
 
 bool EventLoop::RunDueTimers() {
   const absl::Time now = Now();
-  const TimerId newest = next_timer_;  // timers set by these closures wait for the next round
+  const uint64_t newest = next_order_;  // timers set by these closures wait for the next round
   bool any = false;
-  while (!timers_.empty()) {
-    const auto first = timers_.begin();
-    if (first->first.first > now || first->first.second >= newest) break;
-    Closure closure = std::move(first->second);
-    timer_times_.erase(first->first.second);
-    timers_.erase(first);
-    closure();
+  while (NextTimer() <= now && heap_.front().order < newest) {
+    const uint32_t slot = heap_.front().slot;
+    std::pop_heap(heap_.begin(), heap_.end());
+    heap_.pop_back();
+    Take(slot)();
     any = true;
   }
   return any;

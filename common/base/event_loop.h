@@ -14,12 +14,11 @@
 
 #include <atomic>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <thread>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/time/time.h"
@@ -71,10 +70,25 @@ class EventLoop {
 
  private:
   explicit EventLoop(bool simulated);
-  struct Timer {
-    TimerId id;
+  // Timers lie in slots; a heap says which is next. A cancelled timer's closure goes at once, its place in the heap
+  // when it comes up or when such places are the most.
+  struct Slot {
     Closure closure;
+    uint64_t order = 0;       // of creation, never 0; 0: free
+    uint64_t generation = 0;  // how often the slot was taken: a number's upper bits
+    uint32_t next_free = 0;
   };
+  struct Due {
+    absl::Time at;
+    uint32_t slot;
+    uint64_t order;
+    bool operator<(const Due& other) const {  // of a heap whose top is the first
+      return at != other.at ? at > other.at : order > other.order;
+    }
+  };
+  bool Waits(const Due& due) const { return slots_[due.slot].order == due.order; }
+  Closure Take(uint32_t slot);
+  absl::Time NextTimer();
   void RunUntil(absl::Time end);
   bool RunPosted();
   bool RunDueTimers();
@@ -85,9 +99,12 @@ class EventLoop {
   int epoll_fd_ = -1;
   std::atomic<std::thread::id> owner_{};
   absl::Time simulated_now_ = absl::UnixEpoch();
-  TimerId next_timer_ = 1;
-  std::map<std::pair<absl::Time, TimerId>, Closure> timers_;
-  std::map<TimerId, absl::Time> timer_times_;
+  uint64_t next_order_ = 1;
+  std::vector<Due> heap_;
+  std::vector<Slot> slots_;
+  uint32_t free_slot_;          // the first of a list; kNoSlot: none
+  size_t num_cancelled_ = 0;    // of the heap's
+  std::vector<Closure> spare_;  // room that the last round of posted closures took
   std::map<int, std::shared_ptr<std::function<void()>>> watches_;
 };
 

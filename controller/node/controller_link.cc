@@ -1,5 +1,6 @@
 #include "controller/node/controller_link.h"
 
+#include <deque>
 #include <utility>
 
 #include "common/rpc/callback_threads.h"

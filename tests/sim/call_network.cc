@@ -17,12 +17,6 @@ absl::Duration Calls::Delay() {
   return absl::Microseconds(100 + Below(3000));
 }
 
-void Calls::After(absl::Duration delay, std::function<void()> what) {
-  loop_.RunAfter(delay, [alive = alive_, what = std::move(what)] {
-    if (*alive) what();
-  });
-}
-
 // ---- Processes
 
 void Calls::Started(const Process& process) {

@@ -90,7 +90,12 @@ class Calls {
   uint64_t Below(uint64_t n) { return random_.NextBelow(n); }
   absl::Duration Delay();
   absl::Time Now() { return loop_.Now(); }
-  void After(absl::Duration delay, std::function<void()> what);
+  template <typename What>
+  void After(absl::Duration delay, What what) {
+    loop_.RunAfter(delay, [alive = alive_, what = std::move(what)]() mutable {
+      if (*alive) what();
+    });
+  }
 
   EventLoop& loop_;
   Truth& truth_;

@@ -37,9 +37,11 @@ void FakeAgent::CrashOne() {
 
 // ---- The stream
 
-void FakeAgent::Connect() {
-  if (!running() || stream_ != nullptr || shutting_down_) return;
-  v1::NodeHello hello = hello_;
+// What it says first: what it is, and what runs there.
+v1::NodeEvent FakeAgent::Hello() const {
+  v1::NodeEvent event;
+  v1::NodeHello& hello = *event.mutable_hello();
+  hello = hello_;
   for (const auto& [key, worker] : workers_) {
     if (!worker.lives && worker.acked) continue;
     v1::ActorReport& report = *hello.add_running();
@@ -53,6 +55,11 @@ void FakeAgent::Connect() {
       if (worker.ready) report.mutable_snapshot()->mutable_ready()->set_address(key.first + ":1");
     }
   }
+  return event;
+}
+
+void FakeAgent::Connect() {
+  if (!running() || stream_ != nullptr || shutting_down_) return;
   hello_sent_ = loop_.Now();
   std::shared_ptr<Stream> stream;
   switch (dial_(*this, &stream)) {
@@ -62,14 +69,14 @@ void FakeAgent::Connect() {
       std::erase_if(streams_, [](const auto& weak) { return weak.expired(); });
       welcomed_ = false;
       sent_.clear();
-      {
-        v1::NodeEvent event;
-        *event.mutable_hello() = std::move(hello);
-        stream->ToHead(std::move(event));
-      }
+      stream->ToHead(Hello());
       stream->at_agent = [this, alive = alive_, agent = agents_,
                           stream = stream.get()](const v1::NodeCommand& command) {
         if (!*alive || agents_ != agent) return;
+        if (!frozen_) {
+          if (agent_up_ && stream_.get() == stream) OnCommand(command);
+          return;
+        }
         WhenAwake([this, stream, command] {
           if (stream_.get() == stream) OnCommand(command);
         });

@@ -43,6 +43,7 @@ class FakeAgent : public SimHost {
   };
   using Key = std::pair<std::string, uint64_t>;
 
+  v1::NodeEvent Hello() const;
   void Connect();
   void Disconnected();
   void OnCommand(const v1::NodeCommand& command);

@@ -46,9 +46,10 @@ void RealAgent::PumpOn() {
 
 // A closure of the agent's own loop. One that comes while the agent is stopped is handled once its clock is right
 // again.
-void RealAgent::ToAgent(std::function<void(node::AgentCore&)> what) {
-  WhenAwake([this, agent = agents_, what = std::move(what)] {
-    agent_loop_->Post([this, agent, what] {
+template <typename What>
+void RealAgent::ToAgent(What what) {
+  WhenAwake([this, agent = agents_, what = std::move(what)]() mutable {
+    agent_loop_->Post([this, agent, what = std::move(what)]() mutable {
       if (agents_ == agent && core_ != nullptr) what(*core_);
     });
     Pump();

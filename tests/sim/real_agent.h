@@ -62,7 +62,8 @@ class RealAgent : public SimHost, private node::ProcessPort, private node::Uplin
   void End(node::ShimId shim, const Key& key, int code, int signal, bool fenced);
   void Tell(node::ShimId shim, v1::ActorReport report);
   void CheckShims();
-  void ToAgent(std::function<void(node::AgentCore&)> what);
+  template <typename What>
+  void ToAgent(What what);
   void UplinkDown(uint64_t attempt, node::UplinkLoss loss, const absl::Status& status);
   void Pump();
   void PumpOn();

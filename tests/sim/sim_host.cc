@@ -2,27 +2,6 @@
 
 namespace manta::sim {
 
-void SimHost::HostAfter(absl::Duration delay, std::function<void()> what) {
-  loop_.RunAfter(delay, [this, alive = alive_, boot = boots_, what = std::move(what)] {
-    if (*alive && host_up_ && boots_ == boot) what();
-  });
-}
-
-void SimHost::WhenAwake(std::function<void()> what) {
-  if (!agent_up_) return;
-  if (frozen_) {
-    inbox_.push_back(std::move(what));
-  } else {
-    what();
-  }
-}
-
-void SimHost::AgentAfter(absl::Duration delay, std::function<void()> what) {
-  HostAfter(delay, [this, agent = agents_, what = std::move(what)] {
-    if (agents_ == agent) WhenAwake(what);
-  });
-}
-
 void SimHost::Boot() {
   ++boots_;
   ++agents_;

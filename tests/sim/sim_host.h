@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/any_invocable.h"
 #include "common/base/event_loop.h"
 #include "common/base/random.h"
 #include "manta/v1/node.pb.h"
@@ -55,10 +56,29 @@ class SimHost {
     return calm_ ? 40 : fate;
   }
 
-  // Runs when the agent's process can: at once, when it is thawed, or never if it is gone by then.
-  void WhenAwake(std::function<void()> what);
-  void AgentAfter(absl::Duration delay, std::function<void()> what);
-  void HostAfter(absl::Duration delay, std::function<void()> what);
+  // Runs when the agent's process can: at once, when it is thawed, or never if it is gone by then. (Templates: most of
+  // a seed's time goes into such closures, and each that is wrapped once more is one more piece of memory.)
+  template <typename What>
+  void WhenAwake(What what) {
+    if (!agent_up_) return;
+    if (frozen_) {
+      inbox_.push_back(std::move(what));
+    } else {
+      what();
+    }
+  }
+  template <typename What>
+  void AgentAfter(absl::Duration delay, What what) {
+    HostAfter(delay, [this, agent = agents_, what = std::move(what)]() mutable {
+      if (agents_ == agent) WhenAwake(std::move(what));
+    });
+  }
+  template <typename What>
+  void HostAfter(absl::Duration delay, What what) {
+    loop_.RunAfter(delay, [this, alive = alive_, boot = boots_, what = std::move(what)]() mutable {
+      if (*alive && host_up_ && boots_ == boot) what();
+    });
+  }
 
   EventLoop& loop_;
   RandomStream& random_;
@@ -75,7 +95,7 @@ class SimHost {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
  private:
-  std::vector<std::function<void()>> inbox_;  // while frozen
+  std::vector<absl::AnyInvocable<void()>> inbox_;  // while frozen
 };
 
 }  // namespace manta::sim

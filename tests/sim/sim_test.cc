@@ -1,14 +1,25 @@
 // The head under faults, seed by seed.
 //
-//   build/tests/sim_test                         seeds 1 .. MANTA_SIM_SEEDS (default 200), sharded by gtest's variables
+//   build/tests/sim_test                         seeds MANTA_SIM_FIRST (1) on, MANTA_SIM_SEEDS (200) of them, by
+//                                                MANTA_SIM_PROCESSES (1) processes side by side
 //   build/tests/sim_test --seed 17 --trace       one seed, with all that happens
 //   build/tests/sim_test --real-agents 20        with so many agents of the real logic in each seed
 //
 // MANTA_FAULT builds it broken on purpose (see controller/core/core.h): sim_broken_test.
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
+#include <utility>
+#include <vector>
 
 #include "gtest/gtest.h"
 #include "spdlog/spdlog.h"
@@ -46,21 +57,62 @@ size_t RunSeed(uint64_t seed, const std::string& fault, bool trace, bool print, 
   return broken.size();
 }
 
+// What the processes of one run share: each takes the next seed that nobody has.
+struct Work {
+  std::atomic<uint64_t> next{0}, failures{0}, events{0}, executed{0};
+  std::array<std::atomic<uint64_t>, 64> failed{}, current{};  // seeds; by number of the failure, of the process
+};
+constexpr uint64_t kMostFailures = 3;
+
+// Seeds up to `last`, until some have failed.
+void TakeSeeds(Work& work, size_t process, uint64_t last, const std::string& fault, bool print) {
+  uint64_t events = 0;
+  for (uint64_t seed = work.next++; seed <= last && work.failures < kMostFailures; seed = work.next++) {
+    work.current[process] = seed;
+    if (RunSeed(seed, fault, g_trace, print, &events) > 0) work.failed[work.failures++ % work.failed.size()] = seed;
+  }
+  work.events += events;
+  work.executed += std::exchange(g_executed, 0);
+}
+
+// A seed is a world of its own, so processes side by side change nothing of it.
 TEST(Sim, NothingBreaksUnderFaults) {
   const uint64_t first = g_seed != 0 ? g_seed : Env("MANTA_SIM_FIRST", 1);
   const uint64_t count = g_seed != 0 ? 1 : Env("MANTA_SIM_SEEDS", 200);
-  const char* fault = std::getenv("MANTA_FAULT");
+  const uint64_t last = first + count - 1;
+  const size_t processes = count == 1 ? 1 : std::clamp<size_t>(Env("MANTA_SIM_PROCESSES", 1), 1, 64);
+  const char* value = std::getenv("MANTA_FAULT");
+  const std::string fault = value == nullptr ? "" : value;
+  void* shared = mmap(nullptr, sizeof(Work), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(shared, MAP_FAILED);
+  Work& work = *new (shared) Work;
+  work.next = first;
   const auto before = std::chrono::steady_clock::now();
-  uint64_t events = 0;
-  int failures = 0;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    if (RunSeed(seed, fault == nullptr ? "" : fault, g_trace, true, &events) == 0) continue;
-    ADD_FAILURE() << "seed " << seed;
-    if (++failures == 3) break;
+  std::vector<pid_t> others;
+  std::fflush(nullptr);
+  for (size_t process = 1; process < processes; ++process) {
+    const pid_t pid = fork();
+    ASSERT_GE(pid, 0);
+    if (pid == 0) {
+      TakeSeeds(work, process, last, fault, true);
+      std::fflush(nullptr);
+      _exit(0);
+    }
+    others.push_back(pid);
+  }
+  TakeSeeds(work, 0, last, fault, true);
+  for (size_t i = 0; i < others.size(); ++i) {
+    int status = -1;
+    ASSERT_EQ(waitpid(others[i], &status, 0), others[i]);
+    EXPECT_EQ(status, 0) << "the process that ran seed " << work.current[i + 1] << " has crashed";
+  }
+  for (uint64_t i = 0; i < std::min<uint64_t>(work.failures, work.failed.size()); ++i) {
+    ADD_FAILURE() << "seed " << work.failed[i];
   }
   const double s = std::chrono::duration<double>(std::chrono::steady_clock::now() - before).count();
-  std::printf("seeds %lu to %lu: %.1f s, %.1f seeds/s, %lu events, %lu calls executed\n", first, first + count - 1, s,
-              static_cast<double>(count) / s, events, g_executed);
+  std::printf("seeds %lu to %lu: %.1f s, %.1f seeds/s in %zu processes, %lu events, %lu calls executed\n", first, last,
+              s, static_cast<double>(count) / s, processes, work.events.load(), work.executed.load());
+  munmap(shared, sizeof(Work));
 }
 
 class BrokenBuild : public ::testing::TestWithParam<const char*> {};
