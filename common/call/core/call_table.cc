@@ -12,7 +12,7 @@ namespace manta::call {
 namespace {
 
 constexpr size_t kMaxCallerId = 64;
-constexpr size_t kMaxIncarnations = 65536;
+constexpr size_t kMaxIncarnations = 65536;  // and actors
 
 // "train-3" is of the group "train"; with its job before it where there is one.
 std::string GroupOf(const std::string& actor_id) {
@@ -36,13 +36,24 @@ absl::Status CallTable::CheckCaller(const v1::CallerId& caller) {
     return absl::InvalidArgumentError(
         absl::StrCat("a caller's id has 1 to ", kMaxCallerId, " bytes, not ", caller.id().size()));
   }
-  if (!options_.fencing) return absl::OkStatus();
-  if (!caller.actor_id().empty()) {
+  if (options_.fencing && !caller.actor_id().empty()) {
     const auto fence = fences_.find(GroupOf(caller.actor_id()));
     if (fence != fences_.end() && caller.epoch() < fence->second) {
       return absl::FailedPreconditionError(absl::StrCat(caller.actor_id(), " of epoch ", caller.epoch(),
                                                         " is fenced off: epoch ", fence->second,
                                                         " is the oldest that may call"));
+    }
+  }
+  if (!options_.sealing) return absl::OkStatus();
+  if (!caller.actor_id().empty()) {
+    const auto newest = epochs_.find(caller.actor_id());
+    if (newest == epochs_.end() && epochs_.size() >= kMaxIncarnations) {
+      return absl::ResourceExhaustedError(
+          absl::StrCat(kMaxIncarnations, " calling actors are known; no more are taken"));
+    }
+    if (newest != epochs_.end() && caller.epoch() < newest->second) {
+      return absl::FailedPreconditionError(absl::StrCat(caller.actor_id(), " of epoch ", caller.epoch(),
+                                                        " is over: it has called in epoch ", newest->second));
     }
   }
   const auto newest = incarnations_.find(caller.id());
@@ -57,22 +68,42 @@ absl::Status CallTable::CheckCaller(const v1::CallerId& caller) {
   return absl::OkStatus();
 }
 
-std::vector<std::shared_ptr<ServerSession>> CallTable::SealOlder(const v1::CallerId& caller) {
-  std::vector<std::shared_ptr<ServerSession>> older;
-  if (caller.incarnation() == 0) return older;
-  incarnations_[caller.id()] = caller.incarnation();
+CallTable::Sessions CallTable::SealOlder(const v1::CallerId& caller) {
+  Sessions older;
+  if (!options_.sealing) return older;
+  bool first = caller.incarnation() == 0;  // nothing of it can be older
+  if (!first) incarnations_[caller.id()] = caller.incarnation();
+  if (!caller.actor_id().empty()) {
+    const auto [newest, added] = epochs_.try_emplace(caller.actor_id(), caller.epoch());
+    first &= added || newest->second == caller.epoch();
+    newest->second = caller.epoch();
+  }
+  if (first) return older;
   for (const auto& [id, session] : sessions_) {
     const v1::CallerId& other = session->caller();
-    if (other.id() == caller.id() && other.incarnation() < caller.incarnation()) older.push_back(session);
+    const bool before = other.id() == caller.id() && other.incarnation() < caller.incarnation();
+    const bool over =
+        !other.actor_id().empty() && other.actor_id() == caller.actor_id() && other.epoch() < caller.epoch();
+    if (before || over) older.push_back(session);
   }
   for (const auto& session : older) sessions_.erase(session->id());
   return older;
 }
 
+void CallTable::CutOlder(const Sessions& older) {
+  for (const auto& session : older) {
+    // A durable caller asks for the results of what ran; nobody waits for an actor's that is gone.
+    const bool durable = session->caller().incarnation() != 0;
+    session->Cut(absl::FailedPreconditionError(durable ? "a newer incarnation of this caller has come"
+                                                       : "this caller's actor has called in a newer epoch"),
+                 /*cancel_running=*/!durable);
+  }
+}
+
 absl::StatusOr<CallTable::Opened> CallTable::Open(const v1::SessionOpen& open, std::shared_ptr<ReplyBatchSink> link,
                                                   v1::SessionOpened* opened) {
   std::shared_ptr<ServerSession> session;
-  std::vector<std::shared_ptr<ServerSession>> older;
+  Sessions older;
   {
     std::lock_guard lock(mu_);
     if (open.actor_id() != options_.actor_id || open.epoch() != options_.epoch) {
@@ -99,8 +130,7 @@ absl::StatusOr<CallTable::Opened> CallTable::Open(const v1::SessionOpen& open, s
       sessions_.emplace(session->id(), session);
     }
   }
-  for (const auto& cut : older)
-    cut->Cut(absl::FailedPreconditionError("a newer incarnation of this caller has come"), false);
+  CutOlder(older);
   opened->set_epoch(options_.epoch);
   opened->set_max_in_flight(options_.window);
   opened->set_host_id(options_.host_id);
@@ -139,7 +169,7 @@ void CallTable::Drain(const std::string& why) {
 }
 
 void CallTable::RaiseFence(const std::string& group, uint64_t min_epoch) {
-  std::vector<std::shared_ptr<ServerSession>> cut;
+  Sessions cut;
   {
     std::lock_guard lock(mu_);
     uint64_t& fence = fences_[group];
@@ -160,13 +190,12 @@ void CallTable::RaiseFence(const std::string& group, uint64_t min_epoch) {
 
 v1::QueryCallsReply CallTable::Query(const v1::QueryCallsRequest& request) {
   v1::QueryCallsReply reply;
-  std::vector<std::shared_ptr<ServerSession>> older;
+  Sessions older;
   {
     std::lock_guard lock(mu_);
     if (CheckCaller(request.caller()).ok()) older = SealOlder(request.caller());
   }
-  for (const auto& cut : older)
-    cut->Cut(absl::FailedPreconditionError("a newer incarnation of this caller has come"), false);
+  CutOlder(older);
   std::lock_guard lock(mu_);
   for (const std::string& key : request.release()) {
     const auto found = keyed_.find({request.caller().id(), key});
@@ -188,7 +217,7 @@ v1::QueryCallsReply CallTable::Query(const v1::QueryCallsRequest& request) {
 }
 
 void CallTable::Tick() {
-  std::vector<std::shared_ptr<ServerSession>> over;
+  Sessions over;
   const absl::Time now = options_.clock();
   {
     std::lock_guard lock(mu_);

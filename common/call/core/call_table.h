@@ -1,8 +1,10 @@
 // CallTable: an actor's sessions, what it will not take any more, and the results kept under keys.
 //
 // Open is the door of a session: it names the actor and its epoch, is refused to callers of an older epoch or
-// incarnation than is known (fencing, sealing), and takes a session up again by its number. Sessions without a link
-// live `session_ttl`; then their calls are cancelled and their number is remembered no more, so that taking it up is
+// incarnation than is known, and takes a session up again by its number. What is known comes from the head (fencing:
+// the least epoch of a group), and from the callers (sealing: who comes in a new incarnation, or as an actor in a new
+// epoch, says that there are none before it, and what they had sent starts no more). Sessions without a link live
+// `session_ttl`; then their calls are cancelled and their number is remembered no more, so that taking it up is
 // refused.
 //
 // A call with a key leaves its result here under (caller, key) until the caller releases it: QueryCalls tells a caller
@@ -39,8 +41,8 @@ class CallTable {
     absl::Duration session_ttl = absl::Minutes(2);
     size_t max_keys = 4096;
     size_t max_key_bytes = size_t{64} << 20;
-    bool fencing = true;         // off only in a deliberately broken build's test
-    uint64_t first_session = 0;  // 0: random, so that another process's numbers mean nothing here
+    bool fencing = true, sealing = true;  // off only in a deliberately broken build's test
+    uint64_t first_session = 0;           // 0: random, so that another process's numbers mean nothing here
     Clock clock = SteadyNow;
   };
   explicit CallTable(Options options);
@@ -81,8 +83,11 @@ class CallTable {
     v1::Reply reply;
   };
   using Key = std::pair<std::string, std::string>;
+  using Sessions = std::vector<std::shared_ptr<ServerSession>>;
   absl::Status CheckCaller(const v1::CallerId& caller);
-  std::vector<std::shared_ptr<ServerSession>> SealOlder(const v1::CallerId& caller);
+  // Takes out the sessions of those that this caller follows; for CutOlder, without the lock.
+  Sessions SealOlder(const v1::CallerId& caller);
+  static void CutOlder(const Sessions& older);
   // For sessions, with their mutex held:
   absl::Status BeginKey(const v1::CallerId& caller, const std::string& key);
   void KeyRuns(const v1::CallerId& caller, const std::string& key);
@@ -94,6 +99,7 @@ class CallTable {
   std::map<uint64_t, std::shared_ptr<ServerSession>> sessions_;
   absl::flat_hash_map<std::string, uint64_t> fences_;        // group -> least epoch
   absl::flat_hash_map<std::string, uint64_t> incarnations_;  // durable callers' newest
+  absl::flat_hash_map<std::string, uint64_t> epochs_;        // calling actors' newest
   std::map<Key, Keyed> keyed_;
   size_t keyed_bytes_ = 0;
   absl::Status draining_;
