@@ -1,5 +1,6 @@
 #include "tests/sim/call_network.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <utility>
 
@@ -28,6 +29,7 @@ void Calls::Started(const Process& process) {
   call::CallTable::Options table{.actor_id = process.actor_id, .epoch = process.epoch, .window = 16};
   table.kept_bytes = 4096;
   table.fencing = options_.fencing;
+  table.sealing = options_.sealing;
   table.first_session = (next_session_ += 1000);
   table.clock = [this] { return loop_.Now(); };
   v1::MethodInfo method;
@@ -35,6 +37,27 @@ void Calls::Started(const Process& process) {
   table.methods.push_back(method);
   server->table = std::make_unique<call::CallTable>(std::move(table));
   servers_[server->key] = server;
+  BeginActor(*server);
+}
+
+// Callers lie under their group's name and rank in no table: an actor's is its process's.
+void Calls::BeginActor(const Server& server) {
+  const std::string& id = server.key.first;
+  if (!id.ends_with("-0")) return;  // a group's first rank, in each of its epochs
+  auto caller = std::make_unique<Caller>();
+  caller->id = absl::StrCat("process ", callers_.size());
+  caller->self = server.key;
+  caller->link = server.link;
+  callers_.push_back(std::move(caller));
+  if (begun_) Act(*callers_.back());
+}
+
+void Calls::Fenced(const std::string& actor_id, uint64_t epoch, const v1::Fence& fence) {
+  const auto found = servers_.find({actor_id, epoch});
+  if (found == servers_.end()) return;
+  uint64_t& known = found->second->fences[fence.group()];
+  known = std::max(known, fence.min_epoch());
+  found->second->table->RaiseFence(fence.group(), fence.min_epoch());
 }
 
 void Calls::Ended(const std::string& actor_id, uint64_t epoch) {
@@ -44,6 +67,9 @@ void Calls::Ended(const std::string& actor_id, uint64_t epoch) {
   servers_.erase(found);
   server->alive = false;
   graveyard_.push_back(server);
+  for (const auto& caller : callers_) {
+    if (caller->self == server->key) Gone(*caller);
+  }
   for (const auto& weak : server->wires) {
     const auto wire = weak.lock();
     if (wire != nullptr && !wire->given_up) wire->down->Send([this, wire] { Break(wire); });  // its host resets it
@@ -91,6 +117,19 @@ void Calls::Execute(const std::shared_ptr<Server>& server, const std::string& pa
   uint64_t& last = server->last_seq[session];
   if (seq <= last) truth_.Broken(absl::StrCat("call ", id, " of session ", session, " runs out of order"));
   last = seq;
+  if (attempt.from.first.empty()) return;
+  const auto& [actor, epoch] = attempt.from;
+  uint64_t& newest = server->last_epoch[actor];
+  if (epoch < newest) {
+    truth_.Broken(absl::StrCat("call ", id, " of ", actor, " in epoch ", epoch, " runs at ", where,
+                               ", where one of its epoch ", newest, " has run"));
+  }
+  newest = std::max(newest, epoch);
+  const auto fence = server->fences.find(actor.substr(0, actor.rfind('-')));
+  if (fence != server->fences.end() && epoch < fence->second) {
+    truth_.Broken(absl::StrCat("call ", id, " of ", actor, " in epoch ", epoch, " runs at ", where,
+                               ", which knows that its group is in ", fence->second));
+  }
 }
 
 // ---- Links
@@ -99,7 +138,8 @@ void Calls::Connect(const std::shared_ptr<Conn>& conn) {
   if (conn->failed || conn->wire != nullptr) return;
   const auto server = servers_.find(conn->key);
   const std::shared_ptr<Link> link = server == servers_.end() ? nullptr : server->second->link;
-  if (link != nullptr && link->cut) {
+  const Link* const from = conn->caller->link.get();
+  if (link != nullptr && (link->cut || (from != nullptr && from->cut))) {
     if (Now() - conn->broken_since > kReconnectFor) {
       return FailConn(*conn, absl::UnavailableError("it was not reached for 10 s"));
     }
@@ -109,8 +149,8 @@ void Calls::Connect(const std::shared_ptr<Conn>& conn) {
   auto wire = std::make_shared<Wire>();
   wire->conn = conn;
   wire->server = server->second;
-  wire->up = std::make_shared<Pipe>(loop_, random_, link, false);
-  wire->down = std::make_shared<Pipe>(loop_, random_, link, false);
+  wire->up = std::make_shared<Pipe>(loop_, random_, link, conn->caller->link, false);
+  wire->down = std::make_shared<Pipe>(loop_, random_, link, conn->caller->link, false);
   server->second->wires.push_back(wire);
   conn->wire = wire;
   wire->up->Send([this, conn, wire, open = conn->session->OpenBatch()] { OpenAtServer(conn, wire, open); });
@@ -133,8 +173,8 @@ void Calls::OpenAtServer(const std::shared_ptr<Conn>& conn, const std::shared_pt
     if (wire->given_up || conn->failed) return;  // the server has a link that the caller never had
     // From here on batches may be repeated and change places.
     const std::shared_ptr<Link> link = wire->server->link;
-    wire->up = std::make_shared<Pipe>(loop_, random_, link, options_.wild);
-    wire->down = std::make_shared<Pipe>(loop_, random_, link, options_.wild);
+    wire->up = std::make_shared<Pipe>(loop_, random_, link, conn->caller->link, options_.wild);
+    wire->down = std::make_shared<Pipe>(loop_, random_, link, conn->caller->link, options_.wild);
     conn->open = true;
     conn->broken_since = absl::InfiniteFuture();
     wire->client_link = conn->session->Attach(std::make_shared<ClientEnd>(this, wire), opened);

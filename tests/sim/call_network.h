@@ -13,8 +13,9 @@ namespace manta::sim {
 // One direction of a wire: messages in order, each after a delay, none while the cable is cut.
 class Pipe : public std::enable_shared_from_this<Pipe> {
  public:
-  Pipe(EventLoop& loop, RandomStream& random, std::shared_ptr<Link> link, bool wild)
-      : loop_(loop), random_(random), link_(std::move(link)), wild_(wild) {}
+  // `from`: of a caller that is on a host, too; may be null.
+  Pipe(EventLoop& loop, RandomStream& random, std::shared_ptr<Link> link, std::shared_ptr<Link> from, bool wild)
+      : loop_(loop), random_(random), link_(std::move(link)), from_(std::move(from)), wild_(wild) {}
   void Send(std::function<void()> message) {
     if (wild_ && random_.NextBelow(20) == 0) messages_.push_back(message);  // twice
     messages_.push_back(std::move(message));
@@ -22,16 +23,19 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     Pump();
   }
   void Clear() { messages_.clear(); }  // they hold what holds this
+  // What is on its way stays there for so long: in buffers of a process that is stopped, or between.
+  void Hold(absl::Duration time) { held_until_ = loop_.Now() + time; }
 
  private:
   void Pump() {
     if (pumping_ || messages_.empty()) return;
     pumping_ = true;
-    absl::Duration delay = link_->slowness + absl::Microseconds(100 + random_.NextBelow(2000));
+    absl::Duration delay = link_->slowness + (from_ == nullptr ? absl::ZeroDuration() : from_->slowness) +
+                           absl::Microseconds(100 + random_.NextBelow(2000));
     if (random_.NextBelow(40) == 0) delay += absl::Milliseconds(random_.NextBelow(300));
-    loop_.RunAfter(link_->cut ? absl::Milliseconds(250) : delay, [self = shared_from_this()] {
+    loop_.RunAfter(Cut() ? absl::Milliseconds(250) : delay, [self = shared_from_this()] {
       self->pumping_ = false;
-      if (!self->link_->cut && !self->messages_.empty()) {
+      if (!self->Cut() && !self->messages_.empty()) {
         const auto message = std::move(self->messages_.front());
         self->messages_.pop_front();
         message();
@@ -40,12 +44,15 @@ class Pipe : public std::enable_shared_from_this<Pipe> {
     });
   }
 
+  bool Cut() const { return link_->cut || (from_ != nullptr && from_->cut) || loop_.Now() < held_until_; }
+
   EventLoop& loop_;
   RandomStream& random_;
-  const std::shared_ptr<Link> link_;
+  const std::shared_ptr<Link> link_, from_;
   const bool wild_;
   std::deque<std::function<void()>> messages_;
   bool pumping_ = false;
+  absl::Time held_until_ = absl::InfinitePast();
 };
 
 // A process that serves calls, one at a time.
@@ -58,7 +65,9 @@ struct Calls::Server {
   call::LaneSet lanes;
   int lane = 0;
   bool runs = false;
-  std::map<uint64_t, uint64_t> last_seq;  // by session: what ran last
+  std::map<uint64_t, uint64_t> last_seq;       // by session: what ran last
+  std::map<std::string, uint64_t> last_epoch;  // by calling actor: of what ran last
+  std::map<std::string, uint64_t> fences;      // by group
   std::vector<std::weak_ptr<Wire>> wires;
 };
 
@@ -87,7 +96,9 @@ struct Calls::Conn {
 struct Calls::Caller {
   std::string id;
   bool durable = false;
-  uint64_t incarnation = 0;
+  uint64_t incarnation = 0;    // of this object's process: what comes later checks it
+  Key self;                    // of an actor
+  std::shared_ptr<Link> link;  // of its host; null where it has none here
   std::map<Key, std::shared_ptr<Conn>> conns;
   std::vector<Key> known;      // actors, as the head said when it was last asked
   std::set<uint64_t> pending;  // requests that are not over

@@ -55,6 +55,7 @@ Calls::~Calls() {
 }
 
 void Calls::Begin() {
+  begun_ = true;
   for (const auto& caller : callers_) Act(*caller);
 }
 
@@ -75,7 +76,11 @@ void Calls::Act(Caller& caller) {
     std::advance(which, Below(caller.conns.size()));
     if (which->second->wire != nullptr) Break(which->second->wire);
   }
-  After(absl::Milliseconds(20 + Below(600)), [this, &caller] { Act(caller); });
+  const bool actor = caller.link != nullptr;  // there are many of these
+  const absl::Duration pause = absl::Milliseconds(actor ? 200 + Below(4000) : 20 + Below(600));
+  After(pause, [this, &caller, incarnation = caller.incarnation] {
+    if (caller.link == nullptr || caller.incarnation == incarnation) Act(caller);
+  });
 }
 
 void Calls::NewRequest(Caller& caller) {
@@ -90,7 +95,11 @@ void Calls::NewRequest(Caller& caller) {
   }
   if (caller.known.empty() || caller.pending.size() >= kMaxPending) return;
   // Some at once, to one actor: queues fill, batches form.
-  const Key at = caller.known[Below(caller.known.size())];
+  Key at = caller.known[Below(caller.known.size())];
+  // An actor that was started again calls those that it called before.
+  if (const auto haunts = haunts_.find(caller.self.first); haunts != haunts_.end() && Below(2) == 0) {
+    at = haunts->second[Below(haunts->second.size())];
+  }
   const uint64_t count = Below(8) == 0 ? 1 + Below(10) : 1;
   for (uint64_t i = 0; i < count; ++i) {
     const uint64_t id = requests_.size() + 1;
@@ -110,7 +119,9 @@ std::shared_ptr<Calls::Conn> Calls::Connection(Caller& caller, const Key& key) {
   conn->key = key;
   call::ClientSession::Options options{.actor_id = key.first, .epoch = key.second, .window = 16, .max_batch_calls = 5};
   options.caller.set_id(caller.id);
-  options.caller.set_incarnation(caller.incarnation);
+  if (caller.durable) options.caller.set_incarnation(caller.incarnation);
+  options.caller.set_actor_id(caller.self.first);
+  options.caller.set_epoch(caller.self.second);
   options.clock = [this] { return loop_.Now(); };
   conn->session = std::make_unique<call::ClientSession>(std::move(options));
   conn->broken_since = Now();
@@ -123,6 +134,7 @@ void Calls::Send(Caller& caller, uint64_t id) {
   ++request.attempts;
   const uint64_t number = attempts_.size() + 1;
   attempts_[number].request = id;
+  attempts_[number].from = caller.self;
   const std::shared_ptr<Conn> conn = Connection(caller, request.at);
   const auto start = [this, &caller, conn, number, id, incarnation = caller.incarnation] {
     if (caller.incarnation != incarnation) return;
@@ -195,21 +207,41 @@ void Calls::Ended(Caller& caller, uint64_t number, const absl::Status& status, c
   caller.pending.erase(attempt.request);
 }
 
-// ---- The durable caller
+// An actor's process has ended, in the middle of something: what it had just written goes on without it.
+void Calls::Gone(Caller& caller) {
+  for (const auto& [key, conn] : caller.conns) {
+    if (!conn->open || conn->failed || calm_) continue;
+    const uint64_t id = requests_.size() + 1, number = attempts_.size() + 1;
+    requests_[id] = {.at = key, .attempts = 1, .over = true};
+    attempts_[number] = {.request = id, .from = caller.self, .ended = true};
+    const std::string payload = absl::StrCat(number);
+    const call::CallSpec spec{.method = 0, .payload = payload, .deadline = absl::Minutes(1)};
+    conn->session->Start(spec, std::make_shared<Sink>(this, &caller, caller.incarnation, number)).IgnoreError();
+    if (conn->wire != nullptr && Below(3) == 0) conn->wire->up->Hold(absl::Milliseconds(Below(20000)));
+    haunts_[caller.self.first].push_back(key);
+  }
+  Forget(caller);
+  caller.pending.clear();
+}
 
-// kill -9 and a start: its sessions are forgotten at this end, what it had sent is on its way still.
-void Calls::Restart(Caller& caller) {
+// Its process is gone: its sessions are forgotten at this end, and nobody is told any more.
+void Calls::Forget(Caller& caller) {
   ++caller.incarnation;
   for (const auto& [key, conn] : std::exchange(caller.conns, {})) {
     conn->failed = true;
     if (conn->wire != nullptr) conn->wire->given_up = true;
     graveyard_of_conns_.push_back(conn);
   }
-  for (const uint64_t id : caller.pending) {
-    for (auto& [number, attempt] : attempts_) {
-      if (attempt.request == id) attempt.ended = true;  // nobody is told any more
-    }
+  for (auto& [number, attempt] : attempts_) {
+    if (caller.pending.count(attempt.request) > 0) attempt.ended = true;
   }
+}
+
+// ---- The durable caller
+
+// kill -9 and a start: what it had sent is on its way still.
+void Calls::Restart(Caller& caller) {
+  Forget(caller);
   const std::set<uint64_t> pending = caller.pending;
   After(Delay(), [this, &caller, pending, incarnation = caller.incarnation] {
     if (caller.incarnation != incarnation) return;
@@ -228,7 +260,7 @@ void Calls::Query(Caller& caller, uint64_t id) {
   const auto found = servers_.find(request.at);
   if (found == servers_.end()) return over();  // UNKNOWN
   const std::shared_ptr<Server> server = found->second;
-  const auto pipe = std::make_shared<Pipe>(loop_, random_, server->link, false);
+  const auto pipe = std::make_shared<Pipe>(loop_, random_, server->link, nullptr, false);
   pipe->Send([this, &caller, id, incarnation, server, over] {
     if (caller.incarnation != incarnation) return;
     if (!server->alive) return over();
@@ -244,6 +276,8 @@ void Calls::Query(Caller& caller, uint64_t id) {
         case v1::CALL_STATE_NEVER_SEEN:
           if (now.executions > 0) truth_.Broken(absl::StrCat("request ", id, " ran, and its actor has never seen it"));
           if (calm_ || now.attempts >= kMaxAttempts) return over();
+          // It never will run there, so it may as well be done elsewhere.
+          if (!caller.known.empty() && Below(2) == 0) now.at = caller.known[Below(caller.known.size())];
           return Send(caller, id);
         case v1::CALL_STATE_QUEUED:
         case v1::CALL_STATE_RUNNING:
@@ -260,7 +294,18 @@ void Calls::Query(Caller& caller, uint64_t id) {
   });
 }
 
-void Calls::CheckRest() {
+void Calls::CheckRest(const std::map<std::string, uint64_t>& newest,
+                      const std::set<std::pair<std::string, uint64_t>>& ready) {
+  for (const auto& [key, server] : servers_) {
+    const std::string own = key.first.substr(0, key.first.rfind('-'));
+    if (ready.count(key) == 0) continue;
+    for (const auto& [group, epoch] : newest) {
+      const auto fence = server->fences.find(group);
+      if (group == own || (fence != server->fences.end() && fence->second == epoch)) continue;
+      truth_.Broken(
+          absl::StrCat(key.first, " of epoch ", key.second, " was never told that ", group, " is in epoch ", epoch));
+    }
+  }
   for (const auto& caller : callers_) {
     for (const uint64_t id : caller->pending) truth_.Broken(absl::StrCat("request ", id, " never ended"));
   }

@@ -5,7 +5,11 @@
 // What is watched: no call is executed twice, however often its caller, told that it had not started, sent it again;
 // what callers are told is true (NOT_STARTED: it never runs; an answer: it ran once); calls of one session run in
 // order; and every call ends. One caller is durable: it is killed, comes back with a higher incarnation, asks what
-// became of its calls by their keys, and sends again what was never seen.
+// became of its calls by their keys, and sends again what was never seen, there or elsewhere.
+//
+// Some processes call others themselves, and with the last that they do. What such a one has sent outlives it in the
+// network; it must not run where its actor has called in a newer epoch, nor where the head's word has come that its
+// group is in one (fences), and that word must have come to everybody in the end.
 //
 // One loop, no threads. Its random numbers are its own, so that a seed's other events are the same with and without.
 #pragma once
@@ -32,7 +36,7 @@ class Calls {
  public:
   struct Options {
     uint64_t seed = 1;
-    bool fencing = true;
+    bool fencing = true, sealing = true;
     bool wild = false;  // batches are repeated and change places even within a link
     std::function<std::shared_ptr<Link>(const std::string& node)> link_of;
     std::function<bool(v1::ListReply*)> ask_head;  // false: it is away
@@ -42,9 +46,12 @@ class Calls {
 
   void Started(const Process& process);
   void Ended(const std::string& actor_id, uint64_t epoch);
-  void Begin();      // callers call from here on
-  void Calm();       // no more calls; nothing breaks by itself
-  void CheckRest();  // a minute later: every call has ended
+  void Fenced(const std::string& actor_id, uint64_t epoch, const v1::Fence& fence);
+  void Begin();  // callers call from here on
+  void Calm();   // no more calls; nothing breaks by itself
+  // A minute later: every call has ended, and whoever is ready knows of those groups' newest epochs.
+  void CheckRest(const std::map<std::string, uint64_t>& newest,
+                 const std::set<std::pair<std::string, uint64_t>>& ready);
   uint64_t executed() const { return executed_; }
 
  private:
@@ -55,6 +62,7 @@ class Calls {
   struct Caller;
   struct Attempt {
     uint64_t request = 0;
+    Key from;  // of a caller that is an actor
     int executions = 0;
     bool ended = false, must_not_run = false;
   };
@@ -74,6 +82,8 @@ class Calls {
   void Send(Caller& caller, uint64_t request);
   void Ended(Caller& caller, uint64_t attempt, const absl::Status& status, const std::string& payload);
   void Restart(Caller& caller);
+  void Gone(Caller& caller);
+  void Forget(Caller& caller);
   void Query(Caller& caller, uint64_t request);
   void Tick(const std::shared_ptr<Conn>& conn);
   std::shared_ptr<Conn> Connection(Caller& caller, const Key& key);
@@ -84,6 +94,7 @@ class Calls {
   void Break(std::shared_ptr<Wire> wire);
   void FailConn(Conn& conn, const absl::Status& why);
   void Deliver(const std::shared_ptr<Wire>& wire, v1::CallBatch batch);
+  void BeginActor(const Server& server);
   void RunServer(const std::shared_ptr<Server>& server);
   void Execute(const std::shared_ptr<Server>& server, const std::string& payload, uint64_t session, uint64_t seq);
 
@@ -102,12 +113,13 @@ class Calls {
   const Options options_;
   RandomStream random_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  bool calm_ = false;
+  bool begun_ = false, calm_ = false;
   uint64_t executed_ = 0, next_session_ = 1;
   std::map<Key, std::shared_ptr<Server>> servers_;  // that run
   std::vector<std::shared_ptr<Server>> graveyard_;  // sessions refer to their tables
   std::vector<std::shared_ptr<Conn>> graveyard_of_conns_;
   std::vector<std::unique_ptr<Caller>> callers_;
+  std::map<std::string, std::vector<Key>> haunts_;  // of calling actors that have ended: whom they called
   std::map<uint64_t, Attempt> attempts_;
   std::map<uint64_t, Request> requests_;
 };

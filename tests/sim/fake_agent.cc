@@ -143,6 +143,14 @@ void FakeAgent::OnCommand(const v1::NodeCommand& command) {
     case v1::NodeCommand::kStop:
       OnStop(command.stop().actor_id(), command.stop().epoch(), absl::Milliseconds(command.stop().grace_ms()));
       break;
+    case v1::NodeCommand::kWorker:
+      // By way of the shim; another agent may have come by then.
+      if (command.worker().order().has_fence()) {
+        HostAfter(absl::Milliseconds(1), [this, worker = command.worker()] {
+          truth_.Fenced(worker.actor().actor_id(), worker.actor().epoch(), worker.order().fence());
+        });
+      }
+      break;
     case v1::NodeCommand::kReportsAck:
       for (const v1::ActorRef& ref : command.reports_ack().exits()) {
         const auto found = workers_.find({ref.actor_id(), ref.epoch()});

@@ -120,6 +120,12 @@ void RealAgent::OnOrder(node::ShimId id, const v1::ShimOrder& order) {
     const absl::Duration obeys = absl::Milliseconds(5 + random_.NextBelow(600));
     HostAfter(std::min(obeys, absl::Milliseconds(order.stop().grace_ms())) + absl::Milliseconds(5),
               [this, id, key] { End(id, key, 0, 0, false); });
+  } else if (order.has_worker()) {
+    const v1::WorkerCommand& worker = order.worker();
+    const Key key{worker.actor().actor_id(), worker.actor().epoch()};
+    if (worker.order().has_fence() && shim.workers.count(key) > 0) {
+      truth_.Fenced(key.first, key.second, worker.order().fence());
+    }
   } else if (order.has_lease()) {
     shim.lease_until = loop_.Now() + absl::Milliseconds(order.lease().ttl_ms());
   }

@@ -127,7 +127,9 @@ TEST_P(BrokenBuild, IsCaught) {
   }
   FAIL() << GetParam() << " was not noticed in " << limit << " seeds";
 }
-INSTANTIATE_TEST_SUITE_P(Sim, BrokenBuild, ::testing::Values("no_fencing", "ack_before_commit", "free_slot_early"));
+INSTANTIATE_TEST_SUITE_P(Sim, BrokenBuild,
+                         ::testing::Values("no_fencing", "ack_before_commit", "free_slot_early", "no_sealing",
+                                           "fences_ignored"));
 
 }  // namespace
 }  // namespace manta::sim

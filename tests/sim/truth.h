@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "manta/v1/node.pb.h"
 
 namespace manta::sim {
 
@@ -47,6 +48,9 @@ class Truth {
   void Ended(const std::string& actor_id, uint64_t epoch) {
     if (live_.erase({actor_id, epoch}) > 0 && on_ended) on_ended(actor_id, epoch);
   }
+  void Fenced(const std::string& actor_id, uint64_t epoch, const v1::Fence& fence) {
+    if (on_fence && Lives(actor_id, epoch)) on_fence(actor_id, epoch, fence);
+  }
   bool Lives(const std::string& actor_id, uint64_t epoch) const { return live_.count({actor_id, epoch}) > 0; }
   const std::map<std::pair<std::string, uint64_t>, Process>& live() const { return live_; }
   void Broken(std::string what) {
@@ -57,6 +61,7 @@ class Truth {
   // What else happens in the processes (calls.h).
   std::function<void(const Process&)> on_started;
   std::function<void(const std::string& actor_id, uint64_t epoch)> on_ended;
+  std::function<void(const std::string& actor_id, uint64_t epoch, const v1::Fence& fence)> on_fence;
 
  private:
   std::map<std::pair<std::string, uint64_t>, Process> live_;

@@ -51,7 +51,8 @@ World::World(WorldOptions options) : options_(std::move(options)), random_(optio
 
 void World::MakeCalls() {
   Calls::Options calls{.seed = options_.seed, .wild = options_.wild};
-  calls.fencing = options_.fault != "no_fencing";
+  calls.fencing = options_.fault != "no_fencing" && options_.fault != "fences_ignored";
+  calls.sealing = options_.fault != "no_sealing";
   calls.link_of = [this](const std::string& node) -> std::shared_ptr<Link> {
     for (const auto& agent : agents_) {
       if (agent->name() == node) return agent->link();
@@ -68,11 +69,15 @@ void World::MakeCalls() {
   calls_ = std::make_unique<Calls>(*loop_, truth_, std::move(calls));
   truth_.on_started = [this](const Process& process) { calls_->Started(process); };
   truth_.on_ended = [this](const std::string& actor_id, uint64_t epoch) { calls_->Ended(actor_id, epoch); };
+  truth_.on_fence = [this](const std::string& actor_id, uint64_t epoch, const v1::Fence& fence) {
+    calls_->Fenced(actor_id, epoch, fence);
+  };
 }
 
 World::~World() {
   truth_.on_started = nullptr;
   truth_.on_ended = nullptr;
+  truth_.on_fence = nullptr;
   core_.reset();
   agents_.clear();
 }

@@ -30,7 +30,7 @@ struct WorldOptions {
   int real_agents = 0;  // of the nodes: how many run controller/node's own logic
   bool calls = false;   // processes are called, too (calls.h)
   bool wild = false;    // ... over a network that repeats and reorders
-  std::string fault;    // of CoreOptions
+  std::string fault;    // of CoreOptions; or, of the processes' call tables, "no_sealing", "fences_ignored"
   bool trace = false;
 };
 

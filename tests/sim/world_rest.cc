@@ -26,7 +26,6 @@ void World::Quiesce() {
   loop_->RunFor(absl::Seconds(150));
   Verify();
   CheckRest();
-  if (calls_ != nullptr) calls_->CheckRest();
   for (auto& [name, ask] : asks_) {
     if (ask.state == Ask::State::kThere || ask.state == Ask::State::kAsked) Remove(ask);
   }
@@ -58,19 +57,24 @@ void World::CheckRest() {
   for (const auto& node : reply.nodes()) {
     if (node.state() != "JOINED") truth_.Broken(absl::StrCat(node.node(), " is ", node.state(), " in peace"));
   }
-  std::set<std::pair<std::string, uint64_t>> known;
+  std::set<std::pair<std::string, uint64_t>> known, ready;
+  std::map<std::string, uint64_t> again;  // groups that were started more than once, and their epochs
   for (const auto& group : reply.groups()) {
     if (group.state() != "READY" && group.state() != "FAILED" && group.state() != "QUEUED") {
       truth_.Broken(absl::StrCat("group ", group.role(), " is ", group.state(), " in peace: ",
                                  group.history().empty() ? "" : group.history(group.history_size() - 1)));
     }
+    const bool whole = asks_.at(group.role()).group.restart().kind() == v1::RestartPolicy::RESTART_GROUP;
+    if (group.state() == "READY" && group.restarts() > 0 && whole) again[group.role()] = group.epoch();
     for (const auto& rank : group.ranks()) {
+      if (group.state() == "READY") ready.emplace(rank.actor_id(), rank.epoch());
       known.emplace(rank.actor_id(), rank.epoch());
       if (group.state() == "READY" && !truth_.Lives(rank.actor_id(), rank.epoch())) {
         truth_.Broken(absl::StrCat(rank.actor_id(), " epoch ", rank.epoch(), " is called ready and does not run"));
       }
     }
   }
+  if (calls_ != nullptr) calls_->CheckRest(again, ready);
   for (const auto& [key, process] : truth_.live()) {
     if (known.count(key) == 0) {
       truth_.Broken(absl::StrCat(process.actor_id, " epoch ", process.epoch, " runs on ", process.node, " for nobody"));
