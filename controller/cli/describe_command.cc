@@ -54,6 +54,7 @@ void Print(const v1::DescribeReply& reply) {
     line("run folder", job.run_dir());
     line("submitted", Ago(job.submitted_unix_ms()));
     line("waits for", job.waits_for());
+    line("restarts", absl::StrCat(job.worker_restarts(), " of its workers, ", job.head_restarts(), " of the controller"));
     line("why", job.status().message());
   }
   if (reply.has_group()) {

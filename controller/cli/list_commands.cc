@@ -57,14 +57,14 @@ void PrintGroups(const v1::ListReply& reply) {
 }
 
 void PrintJobs(const v1::ListReply& reply) {
-  Table table(
-      {"job", "name", "state", "result", "priority", "step", "head restarts", "submitted", "run folder", "waits for"});
+  Table table({"job", "name", "state", "result", "priority", "step", "head restarts", "worker restarts", "submitted",
+               "run folder", "waits for"});
   for (const v1::JobInfo& job : reply.jobs()) {
     table.Add({job.job(), job.name().empty() ? "-" : job.name(), job.state(), ResultOf(job),
                absl::StrCat(job.priority()),
                job.num_steps() > 0 ? absl::StrCat(job.step(), " of ", job.num_steps()) : "-",
-               absl::StrCat(job.head_restarts()), Ago(job.submitted_unix_ms()), job.run_dir(),
-               job.waits_for().empty() ? "-" : job.waits_for()});
+               absl::StrCat(job.head_restarts()), absl::StrCat(job.worker_restarts()), Ago(job.submitted_unix_ms()),
+               job.run_dir(), job.waits_for().empty() ? "-" : job.waits_for()});
   }
   table.Print();
 }

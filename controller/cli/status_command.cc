@@ -17,6 +17,7 @@ void Print(const v1::GetStatusReply& reply) {
     std::printf(", step %lld of %lld", static_cast<long long>(reply.step()), static_cast<long long>(reply.num_steps()));
   }
   if (reply.head_restarts() > 0) std::printf(", controller restarted %d times", reply.head_restarts());
+  if (reply.worker_restarts() > 0) std::printf(", workers restarted %d times", reply.worker_restarts());
   std::printf("\n\n");
   Table nodes({"node", "alive", "cpu slots", "gpus"});
   for (const v1::NodeStatus& node : reply.nodes()) {

@@ -23,6 +23,7 @@ struct GroupSpec {
   int ports_per_rank = 0;   // on its node, leased for it: GroupMember::ports
   bool shares_gpu = false;  // ranks that hold no GPU see one of their node's beside whoever holds it
   absl::Duration placement_deadline = absl::Seconds(30);
+  bool waits_for_nodes = false;  // until then, where no node has room for it: one that was lost may come back
   absl::Duration progress_timeout =
       absl::ZeroDuration();                           // work without progress for so long is a hang; zero: no watchdog
   absl::Duration start_deadline = absl::Seconds(60);  // from the start command to the announcement

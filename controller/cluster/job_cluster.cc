@@ -36,6 +36,7 @@ v1::GroupRequest JobCluster::RequestOf(const GroupSpec& spec) const {
   v1::PlacementRequest& placement = *request.mutable_placement();
   placement.set_job(options_.job);
   placement.set_repeat(spec.num_ranks);
+  placement.set_wait_for_nodes(spec.waits_for_nodes);
   if (spec.one_node) placement.set_strategy(v1::STRATEGY_STRICT_PACK);
   if (spec.spread) placement.set_strategy(v1::STRATEGY_SPREAD);
   placement.set_ranks_per_node(spec.ranks_per_node);
@@ -100,10 +101,13 @@ void JobCluster::OnEvent(const core::GroupEvent& event) {
   if (!entry->failure.ok()) return;
   entry->failure = event.status;
   if (entry->group == nullptr) return;  // StartGroup reports it
-  if (first_failure_.ok()) first_failure_ = event.status;
+  if (first_failure_.ok()) {
+    first_failure_ = event.status;
+    first_failed_ = event.key.role;
+  }
   for (OneShot<bool>& waiter : std::exchange(failure_waiters_, {})) waiter.Set(true);
   entry->group->ended_.Cancel(event.status);
-  if (on_group_failed_) on_group_failed_(*entry->group, event.status);
+  if (on_group_failed_ && handled_.count(event.key.role) == 0) on_group_failed_(*entry->group, event.status);
 }
 
 Task<absl::Status> JobCluster::Remove(std::string role, absl::Duration grace) {
@@ -174,8 +178,27 @@ Task<absl::Status> JobCluster::EndGroups(std::vector<std::string> roles, absl::D
       co_await Sleep(loop_, absl::Milliseconds(200), CancelToken());
     }
     groups_.erase(role);
+    if (first_failed_ == role) {  // what fails from here on has reasons of its own
+      first_failure_ = absl::OkStatus();
+      first_failed_.clear();
+    }
   }
   co_return absl::OkStatus();
+}
+
+std::shared_ptr<Group> JobCluster::Find(const std::string& role) const {
+  const auto found = groups_.find(role);
+  if (found == groups_.end() || found->second->stopping || !found->second->failure.ok()) return nullptr;
+  return found->second->group;
+}
+
+void JobCluster::HandleFailuresOf(const std::vector<std::string>& roles) {
+  handled_.insert(roles.begin(), roles.end());
+}
+
+std::string JobCluster::WaitsFor() const {
+  const absl::StatusOr<v1::DescribeReply> known = core_.Describe(options_.job);
+  return known.ok() && known->has_job() ? known->job().waits_for() : "";
 }
 
 Task<absl::Status> JobCluster::StopAll(absl::Duration grace) {
@@ -219,7 +242,10 @@ Task<absl::Status> JobCluster::Explain(absl::Status status) {
       status.code() == absl::StatusCode::kUnavailable || status.code() == absl::StatusCode::kCancelled ||
       status.code() == absl::StatusCode::kAborted || status.code() == absl::StatusCode::kDeadlineExceeded;
   if (status.ok()) co_return status;
-  if (first_failure_.ok() && maybe_dead && GetErrorInfo(status).actor().empty()) {
+  const v1::ErrorInfo known = GetErrorInfo(status);
+  const bool handled = handled_.count(first_failed_) > 0;
+  if (handled && (!known.actor().empty() || !known.node().empty())) co_return status;  // the algorithm has looked already
+  if (first_failure_.ok() && maybe_dead && known.actor().empty()) {
     const absl::Time until = loop_.Now() + options_.exit_report_wait + absl::Milliseconds(500);
     while (first_failure_.ok()) {
       const bool failed = co_await AwaitFailure(until);

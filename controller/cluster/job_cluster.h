@@ -64,6 +64,15 @@ class JobCluster {
   // Ends those of them, and waits for it up to `patience`: agents may have to come back first. New ones may be started
   // then.
   Task<absl::Status> EndGroups(std::vector<std::string> roles, absl::Duration grace, absl::Duration patience);
+  // A group that this view has, with all its members; null where it has none, or one of them has died.
+  std::shared_ptr<Group> Find(const std::string& role) const;
+  // What becomes of the job when one of these groups fails is the algorithm's to say: it sees it by the group's token,
+  // and OnGroupFailed is not called.
+  void HandleFailuresOf(const std::vector<std::string>& roles);
+  // The algorithm starts workers again, one having died: counted for those who look at the job.
+  void CountRestart(const std::string& why) { core_.JobRestarts(options_.job, why); }
+  // What a group of this job waits for; empty: none does.
+  std::string WaitsFor() const;
   // Every group of this job. Nothing can be started any more. The agents stay: they are told by core::Shutdown.
   Task<absl::Status> StopAll(absl::Duration grace);
   // Called on the loop once for each group that fails after it was ready.
@@ -107,7 +116,9 @@ class JobCluster {
   std::map<std::string, std::shared_ptr<Entry>> groups_;  // by role
   std::function<void(const Group&, const absl::Status&)> on_group_failed_;
   std::function<void(const core::GroupEvent&)> on_group_event_;
+  std::set<std::string> handled_;  // roles
   absl::Status first_failure_;
+  std::string first_failed_;  // its role
   std::vector<OneShot<bool>> failure_waiters_;
   bool stopping_ = false;
   core::Subscription events_;

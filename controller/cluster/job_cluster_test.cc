@@ -349,7 +349,10 @@ TEST_F(JobClusterTest, AJobFindsItsGroupsAgainAfterTheHeadWasStartedAnew) {
                                        journal_.disk().Rows());
   cluster_ = std::make_unique<JobCluster>(*loop_, *core_, JobCluster::Options());
   loop_->RunAfter(absl::Seconds(1), [&] { EXPECT_TRUE(node->Join(*core_).ok()); });
-  auto after = Start(spec);
+  GroupSpec patient = spec;  // than which it was started with
+  patient.placement_deadline = absl::Minutes(10);
+  patient.waits_for_nodes = true;
+  auto after = Start(patient);
   ASSERT_TRUE(after.ok()) << after.status();
   EXPECT_TRUE((*after)->adopted());
   EXPECT_EQ((*after)->epoch(), epoch);
@@ -386,6 +389,58 @@ TEST_F(JobClusterTest, EndingGroupsIsNoFailureOfTheJob) {
   EXPECT_EQ(group->health().code(), absl::StatusCode::kCancelled);
   EXPECT_TRUE(failures_.empty());
   EXPECT_EQ(cluster_->free_cpu_slots(), 2);
+}
+
+// cluster.max_worker_restarts: the algorithm ends what is left of a group and starts it anew.
+TEST_F(JobClusterTest, AGroupWhoseFailuresAreHandledIsStartedAnew) {
+  Make();
+  cluster_->HandleFailuresOf({"gen"});
+  auto node = Node("n0", 4);
+  const auto train = Start({.role = "train", .cpu_slots_per_rank = 1}).value();
+  const auto gen = Start({.role = "gen", .num_ranks = 2, .cpu_slots_per_rank = 1}).value();
+  EXPECT_EQ(cluster_->Find("gen"), gen);
+  node->Exit("gen-1", gen->epoch(), -1, 9);
+  Settle();
+  EXPECT_FALSE(gen->health().ok());
+  EXPECT_TRUE(failures_.empty());
+  EXPECT_EQ(cluster_->Find("gen"), nullptr);
+  EXPECT_EQ(cluster_->Find("train"), train);
+  EXPECT_EQ(RunToCompletion(*loop_, cluster_->Explain(absl::UnavailableError("Socket closed"))), gen->health());
+  ASSERT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups({"gen"}, absl::Seconds(1), absl::Seconds(10))).ok());
+  const auto anew = Start({.role = "gen", .num_ranks = 2, .cpu_slots_per_rank = 1});
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_GT((*anew)->epoch(), gen->epoch());
+  EXPECT_TRUE(train->health().ok());
+  // That death explains nothing any more.
+  EXPECT_EQ(RunToCompletion(*loop_, cluster_->Explain(absl::UnavailableError("Socket closed"))).message(),
+            "Socket closed");
+  node->Exit("train-0", train->epoch(), -1, 9);
+  Settle();
+  ASSERT_EQ(failures_.size(), 1u);
+  EXPECT_EQ(failures_[0].first, "train");
+}
+
+TEST_F(JobClusterTest, RoomOnALostNodeIsWaitedForUntilAnotherJoins) {
+  Make();
+  core_->AddLocalJob(core::kOnlyJob, "/nonexistent", 0);
+  cluster_->HandleFailuresOf({"train"});
+  auto node = Node("n0", 2);
+  GroupSpec spec{.role = "train", .num_ranks = 2, .cpu_slots_per_rank = 1, .one_node = true};
+  const auto group = Start(spec).value();
+  node->beats = false;
+  while (group->health().ok()) loop_->RunFor(absl::Milliseconds(100));
+  ASSERT_TRUE(RunToCompletion(*loop_, cluster_->EndGroups({"train"}, absl::Seconds(1), absl::Seconds(60))).ok());
+  EXPECT_EQ(Start(spec).status().code(), absl::StatusCode::kFailedPrecondition);
+  spec.waits_for_nodes = true;
+  spec.placement_deadline = absl::Minutes(10);
+  std::string waits_for;
+  loop_->RunAfter(absl::Minutes(4), [&] { waits_for = cluster_->WaitsFor(); });
+  loop_->RunAfter(absl::Minutes(5), [&] { Node("n1", 2); });
+  const auto anew = Start(spec);
+  ASSERT_TRUE(anew.ok()) << anew.status();
+  EXPECT_EQ((*anew)->members()[0].node, "n1");
+  EXPECT_THAT(waits_for, HasSubstr("n0 absent"));
+  EXPECT_EQ(cluster_->WaitsFor(), "");
 }
 
 }  // namespace

@@ -142,6 +142,9 @@ class Core {
   void SubmitJob(v1::SubmitRequest request, Answer<v1::JobInfo> answer);
   void StopJob(const std::string& job, const std::string& reason, Answer<v1::Done> answer);  // when it has ended
   void JobProgress(const std::string& job, int64_t step, int64_t num_steps);
+  // Its code starts workers again, one of them having died. Counted and kept for those who ask; of a job that this
+  // process runs by itself the next one counts from 0.
+  void JobRestarts(const std::string& job, const std::string& why);
   // Of its code: its groups that are not detached are removed, then the job is over.
   void JobEnded(const std::string& job, const absl::Status& status);
   // Makes known a job that this process runs by itself (`manta run`): no SubmitJob, no JobPort.

@@ -267,6 +267,9 @@ void Core::JobProgress(const std::string& job, int64_t step, int64_t num_steps) 
   found->second.step = step;
   found->second.num_steps = num_steps;
 }
+void Core::JobRestarts(const std::string& job, const std::string& why) {
+  impl_->JobRestarts(job, why);
+}
 void Core::JobEnded(const std::string& job, const absl::Status& status) {
   impl_->JobEnded(job, status);
 }

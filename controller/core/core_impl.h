@@ -136,6 +136,7 @@ class Core::Impl {
   void JobEnded(const std::string& id, const absl::Status& status);
   void FinishJob(const std::string& id, bool late = false);
   void AddLocalJob(const std::string& id, const std::string& run_dir, int head_restarts);
+  void JobRestarts(const std::string& id, const std::string& why);
   void SaveJob(const Job& job);
   v1::JobInfo InfoOf(const Job& job) const;
   void ForgetOldJobs();

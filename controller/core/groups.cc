@@ -28,6 +28,11 @@ bool IsName(const std::string& name, bool dashes) {
 std::string Difference(const v1::GroupRequest& there, const v1::GroupRequest& asked) {
   std::string report;
   google::protobuf::util::MessageDifferencer differencer;
+  // How long room was waited for makes no other group of it.
+  differencer.set_report_ignores(false);
+  for (const char* field : {"deadline_ms", "wait_for_nodes"}) {
+    differencer.IgnoreField(v1::PlacementRequest::descriptor()->FindFieldByName(field));
+  }
   differencer.ReportDifferencesToString(&report);
   if (differencer.Compare(there, asked)) return "";
   return report.substr(0, std::min(report.find('\n'), size_t{200}));

@@ -3,6 +3,7 @@
 #include <cctype>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "common/base/status.h"
 #include "controller/core/core_impl.h"
 #include "spdlog/spdlog.h"
@@ -10,7 +11,7 @@
 namespace manta::controller::core {
 namespace {
 
-constexpr size_t kKeptJobs = 200, kMaxJobs = 10'000;
+constexpr size_t kKeptJobs = 200, kMaxJobs = 10'000, kHistory = 16;
 constexpr absl::Duration kGrace = absl::Seconds(1);
 
 bool IsJobName(const std::string& name) {
@@ -59,6 +60,16 @@ void Core::Impl::AddLocalJob(const std::string& id, const std::string& run_dir, 
   job.head_restarts = head_restarts;
   job.request.set_run_dir(run_dir);
   job.submitted_unix_ms = UnixMs();
+}
+
+void Core::Impl::JobRestarts(const std::string& id, const std::string& why) {
+  const auto found = job_table_.find(id);
+  if (found == job_table_.end()) return;
+  Job& job = found->second;
+  ++job.worker_restarts;
+  job.history.push_back(absl::StrFormat("+%.1fs %s", absl::ToDoubleSeconds(loop_.Now() - started_), why.substr(0, 300)));
+  if (job.history.size() > kHistory) job.history.pop_front();
+  SaveJob(job);
 }
 
 void Core::Impl::StopJob(const std::string& id, const std::string& reason, Answer<v1::Done> answer) {
@@ -127,6 +138,7 @@ void Core::Impl::SaveJob(const Job& job) {
   row.set_submitted_unix_ms(job.submitted_unix_ms);
   row.set_arrival(job.arrival);
   row.set_head_restarts(job.head_restarts);
+  row.set_worker_restarts(job.worker_restarts);
   for (const std::string& role : job.done) row.add_done(role);
   journal_.Put(Journal::Kind::kJob, job.id, row.SerializeAsString());
 }
@@ -155,6 +167,7 @@ v1::JobInfo Core::Impl::InfoOf(const Job& job) const {
   info.set_num_steps(job.num_steps);
   info.set_submitted_unix_ms(job.submitted_unix_ms);
   info.set_head_restarts(job.head_restarts);
+  info.set_worker_restarts(job.worker_restarts);
   if (!job.status.ok()) *info.mutable_status() = ToProto(job.status);
   info.set_state(job.state);
   // Of several groups that wait, the first in the queue says what for; the others wait behind it.

@@ -30,6 +30,7 @@ Placement& Core::Impl::AddPlacement(v1::PlacementRequest request) {
   placement.id = id;
   placement.arrival = ++arrivals_;
   placement.patience = absl::Milliseconds(std::max<int64_t>(request.deadline_ms(), 0));
+  placement.waits_for_nodes = request.wait_for_nodes();
   placement.request = std::move(request);
   return placement;
 }

@@ -162,6 +162,8 @@ struct Job {
   int64_t step = 0, num_steps = 0;
   int64_t submitted_unix_ms = 0;
   int head_restarts = 0;
+  int worker_restarts = 0;
+  std::deque<std::string> history;  // the last of them, and why
   std::set<std::string> done;  // roles of plain programs that have all ended well
   absl::Status status;
   std::vector<Answer<v1::Done>> stopped;

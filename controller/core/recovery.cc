@@ -56,6 +56,7 @@ void Core::Impl::Recover(std::vector<JournalEntry> rows) {
         job.arrival = row.arrival();
         job.submitted_unix_ms = row.submitted_unix_ms();
         job.head_restarts = row.head_restarts();
+        job.worker_restarts = row.worker_restarts();
         job.done.insert(row.done().begin(), row.done().end());
         arrivals_ = std::max(arrivals_, job.arrival);
         break;

@@ -156,6 +156,7 @@ absl::StatusOr<v1::DescribeReply> Core::Impl::Describe(const std::string& what) 
   }
   if (const auto job = job_table_.find(what); job != job_table_.end()) {
     *reply.mutable_job() = InfoOf(job->second);
+    for (const std::string& line : job->second.history) reply.add_events(line);
     found = true;
   }
   const size_t slash = what.find('/');

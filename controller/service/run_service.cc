@@ -29,6 +29,7 @@ v1::GetStatusReply RunService::Status(const Runs::Run& run) const {
   reply.set_num_steps(run.events->num_steps());
   if (const auto job = core_->Describe(run.job); job.ok() && job->has_job()) {
     reply.set_head_restarts(job->job().head_restarts());
+    reply.set_worker_restarts(job->job().worker_restarts());
   }
   v1::ListRequest all;
   all.set_nodes(true);
