@@ -198,6 +198,8 @@ Meanings RunMeanings() {
        "`wait`: workers outlive a controller or node agent that is killed, `manta run` starts it again, and the run goes on; "
        "`stop`: the run ends"},
       {"cluster.max_controller_restarts", "how often within a minute that is done, for each of the two"},
+      {"cluster.max_worker_restarts",
+       "how often the run goes on by itself after a worker has died, counted since it last came further; 0: it ends"},
       {"cluster.num_nodes", "machines that the run waits for; the trainer has the same number of ranks on each. Above 1: for `manta submit`"},
       {"cluster.wait_for_nodes_s", "how long it waits for them, in seconds"},
       {"cluster.gpus_per_node",

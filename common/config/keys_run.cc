@@ -38,6 +38,7 @@ void AddRunKeys(Keys& keys) {
            Number("cluster.progress_timeout_s", "1800").AtLeast(0).AtMost(kMostSeconds),
            Text("cluster.on_controller_loss", "wait").OneOf("wait|stop"),
            Int("cluster.max_controller_restarts", "3").AtLeast(0).AtMost(1000),
+           Int("cluster.max_worker_restarts", "0").AtLeast(0).AtMost(1000),
            Int("cluster.num_nodes", "1").AtLeast(1).AtMost(kMostProcesses),
            Int("cluster.wait_for_nodes_s", "600").AtLeast(1).AtMost(7 * 24 * 3600),
            Ignored("cluster.master_port_range_low", "1400"),

@@ -45,6 +45,7 @@ void ReadLoggerAndCluster(Reader& r, RunConfig& run) {
   r.Read("cluster.on_controller_loss", on_loss);
   c.wait_on_controller_loss = on_loss == "wait";
   r.Read("cluster.max_controller_restarts", c.max_controller_restarts);
+  r.Read("cluster.max_worker_restarts", c.max_worker_restarts);
 }
 
 // A trainer over several nodes has the same number of ranks on each.

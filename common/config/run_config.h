@@ -247,6 +247,7 @@ struct ClusterConfig {
   double progress_timeout_s = 1800;  // 0: none
   bool wait_on_controller_loss = true;
   int64_t max_controller_restarts = 3;  // within a minute
+  int64_t max_worker_restarts = 0;      // without coming further
 };
 
 struct RunConfig {

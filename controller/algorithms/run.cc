@@ -1,17 +1,20 @@
 #include "controller/algorithms/run.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "common/base/file.h"
+#include "absl/strings/str_join.h"
 #include "common/base/status.h"
 #include "common/config/tree.h"
 #include "common/rpc/call.h"
 #include "controller/actors/actor_groups.h"
+#include "controller/algorithms/begin_run.h"
 #include "controller/algorithms/environments.h"
 #include "controller/algorithms/loop_context.h"
+#include "controller/algorithms/worker_restarts.h"
 #include "controller/algorithms/workers.h"
 #include "manta/v1/reward.grpc.pb.h"
 
@@ -35,8 +38,8 @@ Task<absl::Status> CheckEnvironments(RunContext context, const config::Tree& tre
   rpc::CallOptions options{.deadline = absl::Seconds(20), .cancel = cancel};  // named: see task.h
   v1::ListVerifiersRequest request;
   const absl::StatusOr<v1::ListVerifiersReply> reply =
-      co_await rpc::Call(*context.loop, stub->async(), &rpc::AsyncOf<v1::RewardService>::ListVerifiers, std::move(request),
-                         std::move(options));
+      co_await rpc::Call(*context.loop, stub->async(), &rpc::AsyncOf<v1::RewardService>::ListVerifiers,
+                         std::move(request), std::move(options));
   if (!reply.ok()) co_return Annotate(reply.status(), "list the verifiers");
   co_return CheckVerifiers(tree, config, {reply->names().begin(), reply->names().end()});
 }
@@ -58,118 +61,6 @@ std::string BeforeAndAfter(const metrics::RunLogger& logger) {
   return text;
 }
 
-// With the lines of the run that saved the checkpoint. Where they cannot be had, the run goes on without them.
-absl::StatusOr<std::unique_ptr<metrics::RunLogger>> OpenLogger(const RunContext& context, const config::RunConfig& config,
-                                                               const std::optional<Checkpointer::Found>& resumed) {
-  metrics::RunLoggerOptions options{.run_dir = context.run_dir, .tensorboard = config.logger.tensorboard_enabled};
-  if (resumed) {
-    const TrainingInfo& info = resumed->info;
-    options.restored = {info.step, info.time, info.weight_version, info.metrics};
-    options.earlier_run = info.run_dir;
-    if (std::error_code error; info.run_dir.empty() || !std::filesystem::exists(options.earlier_run / "metrics.jsonl", error)) {
-      context.events->Warning(absl::StrCat("metrics.jsonl begins at step ", info.step, ": that of the run before, ",
-                                           options.earlier_run.string(), ", is not there any more"));
-    }
-  }
-  auto logger = metrics::RunLogger::Open(options);
-  if (logger.ok() || !resumed) return logger;
-  context.events->Warning(absl::StrCat("the metrics of the run before are left out: ", std::string(logger.status().message())));
-  options.earlier_run.clear();
-  return metrics::RunLogger::Open(options);
-}
-
-// A run's state as a controller finds it: workers that are ready to go on, and from where.
-struct Begun {
-  std::unique_ptr<Workers> workers;
-  std::unique_ptr<metrics::RunLogger> logger;
-  std::optional<Checkpointer::Found> checkpoint;  // the newest
-  TrainingInfo start;
-  bool continued = false;
-  std::optional<TrainedStep> unfinished;
-};
-
-// TensorBoard's files of the controller before: the logger writes all of its lines again.
-absl::Status DropEvents(const RunContext& context) {
-  std::error_code error;
-  std::filesystem::remove_all(context.run_dir / "tb", error);
-  return error ? ErrnoError("remove", context.run_dir / "tb", error.value()) : absl::OkStatus();
-}
-
-// With the workers of an earlier controller, where they are.
-Task<absl::Status> Continue(RunContext context, const config::Tree& tree, const config::RunConfig& config,
-                            Checkpointer* checkpointer, Begun* begun) {
-  if (config.algorithm == config::Algorithm::kEval) {
-    co_return absl::FailedPreconditionError("an evaluation keeps nothing that it could go on from");
-  }
-  MANTA_CO_ASSIGN_OR_RETURN(begun->workers, co_await Workers::Adopt(context, tree, config));
-  if (config.checkpointing.enabled) {
-    MANTA_CO_ASSIGN_OR_RETURN(begun->checkpoint, checkpointer->FindLatest());
-  }
-  // Trainers that have taken no step yet are where they were configured: at what was the newest checkpoint then, and is.
-  std::optional<TrainedStep>& trained = begun->workers->trained();
-  if (trained) {
-    begun->start = InfoOf(trained->note);
-  } else if (begun->checkpoint) {
-    begun->start = begun->checkpoint->info;
-  }
-  std::error_code error;
-  if (std::filesystem::exists(context.run_dir / "metrics.jsonl", error)) {
-    metrics::RunLoggerOptions options{.run_dir = context.run_dir, .tensorboard = config.logger.tensorboard_enabled};
-    options.restored = metrics::StepRecord{.step = begun->start.step};
-    MANTA_CO_ASSIGN_OR_RETURN(begun->logger, metrics::RunLogger::Open(options));
-  } else {
-    MANTA_CO_ASSIGN_OR_RETURN(begun->logger, OpenLogger(context, config, begun->checkpoint));
-  }
-  const auto& history = begun->logger->history();
-  const bool logged = !history.empty() && history.back().step == begun->start.step;
-  if (trained && !logged) begun->unfinished = std::move(trained);
-  begun->continued = true;
-  context.events->Text(absl::StrCat("the controller was started again: the workers are those that it had, and the run goes on ",
-                                    begun->unfinished ? "in step " : "after step ", begun->start.step));
-  co_return absl::OkStatus();
-}
-
-// With workers of its own, from the newest checkpoint.
-Task<absl::Status> Begin(RunContext context, const config::Tree& tree, const config::RunConfig& config,
-                         Checkpointer* checkpointer, Begun* begun) {
-  if (config.checkpointing.enabled && config.algorithm != config::Algorithm::kEval) {
-    MANTA_CO_ASSIGN_OR_RETURN(begun->checkpoint, checkpointer->FindLatest());
-  }
-  const std::optional<Checkpointer::Found>& resumed = begun->checkpoint;
-  if (resumed) {
-    context.events->Text(absl::StrCat("resuming after step ", resumed->info.step, " from ", resumed->path.string()));
-    if (resumed->info.data_seed != config.seed()) {
-      context.events->Warning(absl::StrCat("the checkpoint's seed is ", resumed->info.data_seed, " and this run's ",
-                                           config.seed(), ": what follows repeats neither run"));
-    }
-    begun->start = resumed->info;
-  }
-  MANTA_CO_ASSIGN_OR_RETURN(begun->logger, OpenLogger(context, config, resumed));
-  // Named before it is awaited: g++ 12 copies the value of ?: inside a co_await bit by bit.
-  std::string resume_from;
-  if (resumed) resume_from = (resumed->path / "policy").string();
-  MANTA_CO_ASSIGN_OR_RETURN(begun->workers, co_await Workers::Start(context, tree, config, std::move(resume_from)));
-  co_return absl::OkStatus();
-}
-
-// A job that an earlier controller has begun goes on with its workers, or, where they cannot, without.
-Task<absl::Status> BeginOrContinue(RunContext context, const config::Tree& tree, const config::RunConfig& config,
-                                   Checkpointer* checkpointer, Begun* begun) {
-  if (context.resumed) {
-    MANTA_CO_RETURN_IF_ERROR(DropEvents(context));
-    const absl::Status continued = co_await Continue(context, tree, config, checkpointer, begun);
-    if (continued.ok()) co_return continued;
-    if (context.stop.cancelled()) co_return context.stop.status();
-    context.events->Warning(absl::StrCat("the controller was started again, and the workers that it had cannot go on: ",
-                                         std::string(continued.message()),
-                                         "; beginning with new ones, at the newest checkpoint if there is one"));
-    *begun = Begun();
-    const std::vector<std::string> roles = Workers::Roles(config);  // actors of the user's own stay
-    MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->EndGroups(roles, absl::Seconds(1), absl::Seconds(60)));
-  }
-  co_return co_await Begin(context, tree, config, checkpointer, begun);
-}
-
 Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
   switch (context.config.algorithm) {
     case config::Algorithm::kGrpo:
@@ -185,12 +76,160 @@ Task<absl::StatusOr<RunOutcome>> RunLoop(LoopContext context) {
   std::abort();
 }
 
+// What stays over a run's restarts.
+struct Lasting {
+  const RunContext context;
+  const config::Tree& tree;
+  const config::RunConfig& config;
+  const std::string config_yaml;
+  const PromptBuilder& prompts;
+  Checkpointer checkpointer;
+  std::optional<WorkerShape> shape;  // once it is known
+};
+
+// From where the run stands to its end, or to a worker's.
+Task<absl::StatusOr<RunOutcome>> Live(Lasting* run, From from, Begun* begun) {
+  const RunContext& context = run->context;
+  const config::RunConfig& config = run->config;
+  MANTA_CO_RETURN_IF_ERROR(co_await BeginRun(context, run->tree, config, &run->checkpointer, from, &run->shape, begun));
+  const std::unique_ptr<Workers>& workers = begun->workers;
+  if (const auto rewards = workers->reward_channels(); !rewards.empty()) {
+    MANTA_CO_RETURN_IF_ERROR(co_await CheckEnvironments(context, run->tree, config, rewards.front(), workers->token()));
+  }
+  std::unique_ptr<RolloutEngine> rollouts;
+  if (workers->generators() != nullptr) {
+    rollouts = std::make_unique<RolloutEngine>(*context.loop, *workers->generators(), workers->reward_channels(),
+                                               Scorers(config), run->prompts.tokenizer(), workers->token());
+  }
+  if (workers->num_parameters() > 0) {
+    context.events->Text(absl::StrFormat("policy: %s, %.3f M parameters, %s on %s", config.policy.model_name,
+                                         static_cast<double>(workers->num_parameters()) / 1e6, config.policy.precision,
+                                         workers->cuda() ? "GPU" : "CPU"));
+  }
+  LoopContext loop{.loop = *context.loop,
+                   .config = config,
+                   .config_yaml = run->config_yaml,
+                   .run_dir = context.run_dir,
+                   .stop = workers->token(),
+                   .events = *context.events,
+                   .logger = *begun->logger,
+                   .checkpointer = run->checkpointer,
+                   .prompts = run->prompts,
+                   .trainers = workers->trainers(),
+                   .generators = workers->generators(),
+                   .rollouts = rollouts.get(),
+                   .start = begun->start,
+                   .job = context.job,
+                   .continued = begun->continued,
+                   .unfinished = std::move(begun->unfinished)};
+  MANTA_CO_ASSIGN_OR_RETURN(RunOutcome outcome, co_await RunLoop(loop));
+  if (outcome.checkpoint.empty() && begun->checkpoint) outcome.checkpoint = begun->checkpoint->path.string();
+  if (config.algorithm != config::Algorithm::kEval) {
+    MANTA_CO_RETURN_IF_ERROR(begun->logger->WritePlot(context.run_dir.filename().string()));
+    outcome.summary = absl::StrCat(begun->logger->EndTable(), "\n", BeforeAndAfter(*begun->logger), outcome.summary);
+  }
+  co_return outcome;
+}
+
+constexpr absl::Duration kReason = absl::Milliseconds(2500);  // to hear of a worker's end after a call to it broke
+constexpr absl::Duration kGrace = absl::Seconds(1), kGone = absl::Seconds(60);
+constexpr int kLastLines = 10;
+
+// Why the run has failed: a worker's death, where that is behind `status`.
+Task<absl::Status> Why(RunContext context, const Begun* begun, absl::Status status) {
+  if (GetErrorInfo(status).origin() == v1::ORIGIN_USER) co_return status;
+  if (begun->workers == nullptr) co_return co_await context.cluster->Explain(status);
+  const CancelToken died = begun->workers->token();
+  (void)co_await Sleep(*context.loop, kReason, died);
+  if (died.cancelled()) co_return died.status();
+  co_return status;
+}
+
+// Whether new workers can help: one has died, or its node has, or one has not answered for as long as it may.
+bool IsDeath(const absl::Status& why, bool began) {
+  const v1::Origin origin = GetErrorInfo(why).origin();
+  return origin == v1::ORIGIN_WORKER_DIED || origin == v1::ORIGIN_NODE_LOST || (began && origin == v1::ORIGIN_TIMEOUT);
+}
+
+// What a restart begins with, and what of the run is lost by it.
+struct Restart {
+  From from = From::kCheckpoint;
+  std::vector<std::string> ends;  // roles of the groups to be started again
+  int64_t step = 0;               // the run goes on after it
+};
+
+absl::StatusOr<Restart> PlanRestart(const RunContext& context, const config::RunConfig& config, const Begun& begun) {
+  Restart restart{.ends = Workers::Roles(config)};
+  if (begun.workers != nullptr && begun.workers->trains()) {
+    std::vector<std::string> dead = begun.workers->DeadRoles();
+    if (!dead.empty() && std::find(dead.begin(), dead.end(), "train") == dead.end()) {
+      return Restart{.from = From::kTrainer, .ends = std::move(dead), .step = context.events->step()};
+    }
+  }
+  if (!config.checkpointing.enabled || config.algorithm == config::Algorithm::kEval) return restart;
+  MANTA_ASSIGN_OR_RETURN(const auto newest, Checkpointer::Newest(config.checkpointing.checkpoint_dir));
+  if (newest) restart.step = newest->info.step;
+  return restart;
+}
+
+std::string Describe(const Restart& restart, const WorkerRestarts& restarts, absl::Duration wait, int64_t done) {
+  std::string text =
+      absl::StrFormat("restart %d of %d in %.1f s, ", restarts.count(), restarts.most(), absl::ToDoubleSeconds(wait));
+  if (restart.from == From::kTrainer) {
+    return absl::StrCat(text, "of ", absl::StrJoin(restart.ends, " and "),
+                        " alone: the trainer stays, and no step is lost");
+  }
+  absl::StrAppend(&text, "from the ",
+                  restart.step > 0 ? absl::StrCat("checkpoint of step ", restart.step) : "beginning");
+  if (done == restart.step + 1) absl::StrAppend(&text, "; step ", done, " is done again");
+  if (done > restart.step + 1) absl::StrAppend(&text, "; steps ", restart.step + 1, " to ", done, " are done again");
+  return text;
+}
+
+std::string LastLines(const absl::Status& why) {
+  std::string text;
+  const v1::ErrorInfo info = GetErrorInfo(why);
+  for (int i = std::max(0, info.last_lines_size() - kLastLines); i < info.last_lines_size(); ++i) {
+    absl::StrAppend(&text, "\n  | ", info.last_lines(i));
+  }
+  return text;
+}
+
+// Over as many lives as cluster.max_worker_restarts allows. Their number is this process's: a controller that is
+// started again counts from 0, which cluster.max_controller_restarts bounds.
+Task<absl::StatusOr<RunOutcome>> LiveOn(Lasting* run, From from) {
+  const RunContext& context = run->context;
+  WorkerRestarts restarts(static_cast<int>(run->config.cluster.max_worker_restarts), run->config.seed());
+  if (restarts.most() > 0) context.cluster->HandleFailuresOf(Workers::Roles(run->config));
+  while (true) {
+    auto begun = std::make_unique<Begun>();
+    absl::StatusOr<RunOutcome> outcome = co_await Live(run, from, begun.get());
+    if (outcome.ok() || restarts.most() == 0 || context.stop.cancelled()) co_return outcome;
+    const absl::Status why = co_await Why(context, begun.get(), outcome.status());
+    if (context.stop.cancelled() || !IsDeath(why, begun->workers != nullptr)) co_return outcome;
+    MANTA_CO_ASSIGN_OR_RETURN(const Restart restart, PlanRestart(context, run->config, *begun));
+    if (!restarts.Take(restart.step)) {
+      co_return Annotate(why, absl::StrCat("after ", restarts.most(),
+                                           " restarts (cluster.max_worker_restarts) since step ", restarts.furthest()));
+    }
+    const absl::Duration wait = restarts.Backoff();
+    const std::string what =
+        absl::StrCat(std::string(why.message()), ": ", Describe(restart, restarts, wait, context.events->step()));
+    context.events->Warning(absl::StrCat(what, LastLines(why)));
+    context.cluster->CountRestart(what);
+    begun.reset();  // the calls are over; what they were made with is not needed any more
+    MANTA_CO_RETURN_IF_ERROR(co_await context.cluster->EndGroups(restart.ends, kGrace, kGone));
+    context.events->Phase(absl::StrFormat("waiting %.1f s before the restart", absl::ToDoubleSeconds(wait)));
+    MANTA_CO_RETURN_IF_ERROR(co_await Sleep(*context.loop, wait, context.stop));
+    from = restart.from;
+  }
+}
+
 }  // namespace
 
 Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   MANTA_CO_ASSIGN_OR_RETURN(const config::Tree tree, config::LoadTree(context.config_path, {}));
   MANTA_CO_ASSIGN_OR_RETURN(const config::RunConfig config, config::ParseRunConfig(tree));
-  const std::string config_yaml = tree.ToYaml();
   context.events->set_algorithm(config::AlgorithmName(config.algorithm));
 
   std::shared_ptr<ActorGroups> actors;
@@ -206,45 +245,9 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   Checkpointer checkpointer({.directory = config.checkpointing.checkpoint_dir,
                              .keep_top_k = config.checkpointing.keep_top_k,
                              .higher_is_better = config.checkpointing.higher_is_better});
-  Begun begun;
-  MANTA_CO_RETURN_IF_ERROR(co_await BeginOrContinue(context, tree, config, &checkpointer, &begun));
-  const std::unique_ptr<Workers>& workers = begun.workers;
-  if (const auto rewards = workers->reward_channels(); !rewards.empty()) {
-    MANTA_CO_RETURN_IF_ERROR(co_await CheckEnvironments(context, tree, config, rewards.front(), workers->token()));
-  }
-  std::unique_ptr<RolloutEngine> rollouts;
-  if (workers->generators() != nullptr) {
-    rollouts = std::make_unique<RolloutEngine>(*context.loop, *workers->generators(), workers->reward_channels(),
-                                               Scorers(config), prompts.tokenizer(), workers->token());
-  }
-  if (workers->num_parameters() > 0) {
-    context.events->Text(absl::StrFormat("policy: %s, %.3f M parameters, %s on %s", config.policy.model_name,
-                                         static_cast<double>(workers->num_parameters()) / 1e6, config.policy.precision,
-                                         workers->cuda() ? "GPU" : "CPU"));
-  }
-  LoopContext loop{.loop = *context.loop,
-                   .config = config,
-                   .config_yaml = config_yaml,
-                   .run_dir = context.run_dir,
-                   .stop = workers->token(),
-                   .events = *context.events,
-                   .logger = *begun.logger,
-                   .checkpointer = checkpointer,
-                   .prompts = prompts,
-                   .trainers = workers->trainers(),
-                   .generators = workers->generators(),
-                   .rollouts = rollouts.get(),
-                   .start = begun.start,
-                   .job = context.job,
-                   .continued = begun.continued,
-                   .unfinished = std::move(begun.unfinished)};
-  MANTA_CO_ASSIGN_OR_RETURN(RunOutcome outcome, co_await RunLoop(loop));
-  if (outcome.checkpoint.empty() && begun.checkpoint) outcome.checkpoint = begun.checkpoint->path.string();
-  if (config.algorithm != config::Algorithm::kEval) {
-    MANTA_CO_RETURN_IF_ERROR(begun.logger->WritePlot(context.run_dir.filename().string()));
-    outcome.summary = absl::StrCat(begun.logger->EndTable(), "\n", BeforeAndAfter(*begun.logger), outcome.summary);
-  }
-  co_return outcome;
+  Lasting run{context, tree, config, tree.ToYaml(), prompts, std::move(checkpointer), std::nullopt};
+  const From from = context.resumed ? From::kController : From::kCheckpoint;
+  co_return co_await LiveOn(&run, from);
 }
 
 }  // namespace manta::controller

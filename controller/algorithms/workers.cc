@@ -25,11 +25,14 @@ v1::DType DTypeOf(const std::string& precision) {
   return v1::DTYPE_F32;
 }
 
-int Cores() { return std::max(1, static_cast<int>(std::thread::hardware_concurrency())); }
+int Cores() {
+  return std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+}
 
 // Trainer and generator work in turns on the same cores, so each side may use them all.
 int ThreadsFor(int64_t asked, int64_t processes) {
-  return asked > 0 ? static_cast<int>(asked) : std::max<int>(1, Cores() / static_cast<int>(std::max<int64_t>(1, processes)));
+  return asked > 0 ? static_cast<int>(asked)
+                   : std::max<int>(1, Cores() / static_cast<int>(std::max<int64_t>(1, processes)));
 }
 
 std::set<std::string> NodesOf(const Group& group) {
@@ -64,19 +67,42 @@ GroupSpec Spec(const RunContext& context, const config::RunConfig& config, std::
   return spec;
 }
 
-// Starts the groups side by side. The first that fails ends the wait: the others may load for minutes yet, and the
-// cluster's end stops them.
+constexpr absl::Duration kTellOfWaiting = absl::Seconds(2);
+
+// While room is waited for, says in the run's events which.
+Task<absl::Status> TellOfWaiting(RunContext context, absl::Duration patience, CancelToken end) {
+  std::string told;
+  while (true) {
+    MANTA_CO_RETURN_IF_ERROR(co_await Sleep(*context.loop, kTellOfWaiting, end));
+    const std::string now = context.cluster->WaitsFor();
+    if (!now.empty() && now != told) {
+      context.events->Text(absl::StrCat("waiting for room, ", absl::FormatDuration(patience), " at most: ", now));
+    }
+    told = now;
+  }
+}
+
+// Starts the groups side by side, those that are there but for it. The first that fails ends the wait: the others may
+// load for minutes yet, and the cluster's end stops them.
 Task<absl::StatusOr<std::vector<std::shared_ptr<Group>>>> StartAll(RunContext context, std::vector<GroupSpec> specs) {
   struct Starting {
     explicit Starting(EventLoop& loop) : done(loop) {}
     OneShot<absl::Status> done;
     std::vector<std::shared_ptr<Group>> groups;
     size_t left = 0;
+    CancelSource over;
   };
   auto starting = std::make_shared<Starting>(*context.loop);
   starting->groups.resize(specs.size());
   starting->left = specs.size();
+  if (!specs.empty() && specs[0].waits_for_nodes) {
+    Spawn(*context.loop, TellOfWaiting(context, specs[0].placement_deadline, starting->over.token()), [](const absl::Status&) {});
+  }
   for (size_t i = 0; i < specs.size(); ++i) {
+    if ((starting->groups[i] = context.cluster->Find(specs[i].role)) != nullptr) {
+      if (--starting->left == 0) starting->done.Set(absl::OkStatus());
+      continue;
+    }
     Spawn(*context.loop, context.cluster->StartGroup(std::move(specs[i])),
           [starting, i](absl::StatusOr<std::shared_ptr<Group>> group) {
             --starting->left;
@@ -85,16 +111,34 @@ Task<absl::StatusOr<std::vector<std::shared_ptr<Group>>>> StartAll(RunContext co
           });
   }
   absl::Status status = co_await starting->done.Wait();
+  starting->over.Cancel(absl::CancelledError("started"));
   if (!status.ok()) co_return status;
   co_return starting->groups;
 }
 
+// Which device, and how many trainer ranks where: a matter of the nodes that there are.
+absl::Status ChooseShape(const RunContext& context, const config::Tree& tree, const config::RunConfig& config,
+                         bool adopting, WorkerShape* shape) {
+  MANTA_ASSIGN_OR_RETURN(shape->cuda, config::ChooseCuda(tree, config, context.cluster->num_gpus()));
+  if (config.algorithm == config::Algorithm::kEval) return absl::OkStatus();
+  if (adopting) {  // a group that is there is asked for as it is, whatever nodes have come or gone since
+    shape->trainer = PlacementOf(config, context.cluster->RanksOf("train"));
+    return absl::OkStatus();
+  }
+  MANTA_ASSIGN_OR_RETURN(shape->trainer, PlaceTrainer(tree, config, shape->cuda, context.cluster->nodes()));
+  if (!shape->trainer.warning.empty()) context.events->Warning(shape->trainer.warning);
+  return absl::OkStatus();
+}
+
+v1::ConfigureGeneratorRequest GeneratorRequest(const config::RunConfig& config, bool cuda);
+
 }  // namespace
 
 Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Start(RunContext context, const config::Tree& tree,
-                                                              const config::RunConfig& config, std::string resume_from) {
+                                                              const config::RunConfig& config, std::string resume_from,
+                                                              std::optional<WorkerShape>* shape) {
   std::unique_ptr<Workers> workers(new Workers());
-  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/false);
+  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/false, shape);
   if (!started.ok()) co_return started;
   absl::Status configured = co_await workers->Configure(context, config, std::move(resume_from));
   if (!configured.ok()) co_return configured;
@@ -112,7 +156,8 @@ std::vector<std::string> Workers::Roles(const config::RunConfig& config) {
 }
 
 Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Adopt(RunContext context, const config::Tree& tree,
-                                                              const config::RunConfig& config) {
+                                                              const config::RunConfig& config,
+                                                              std::optional<WorkerShape>* shape) {
   std::unique_ptr<Workers> workers(new Workers());
   const std::vector<std::string> there = context.cluster->Roles();
   if (there.empty()) co_return absl::FailedPreconditionError("no worker had been started yet");
@@ -122,47 +167,75 @@ Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Adopt(RunContext context
       co_return absl::FailedPreconditionError(absl::StrCat("group ", role, " is not there"));
     }
   }
-  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/true);
+  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/true, shape);
   if (!started.ok()) co_return started;
-  absl::Status taken = co_await workers->TakeOver(context);
+  absl::Status taken = co_await workers->TakeOver(context, config, /*rejoins=*/false);
   if (!taken.ok()) co_return taken;
   co_return std::move(workers);
 }
 
-Task<absl::Status> Workers::TakeOver(RunContext context) {
+Task<absl::StatusOr<std::unique_ptr<Workers>>> Workers::Rejoin(RunContext context, const config::Tree& tree,
+                                                               const config::RunConfig& config,
+                                                               std::optional<WorkerShape>* shape) {
+  std::unique_ptr<Workers> workers(new Workers());
+  absl::Status started = co_await workers->StartGroups(context, tree, config, /*adopting=*/false, shape);
+  if (!started.ok()) co_return started;
+  absl::Status taken = co_await workers->TakeOver(context, config, /*rejoins=*/true);
+  if (!taken.ok()) co_return taken;
+  co_return std::move(workers);
+}
+
+std::vector<std::string> Workers::DeadRoles() const {
+  std::vector<std::string> dead;
   for (const auto& group : groups_) {
-    if (!group->adopted()) co_return absl::FailedPreconditionError(absl::StrCat("group ", group->role(), " was gone"));
+    if (!group->health().ok()) dead.push_back(group->role());
+  }
+  return dead;
+}
+
+Task<absl::Status> Workers::TakeOver(RunContext context, const config::RunConfig& config, bool rejoins) {
+  for (const auto& group : groups_) {
+    const bool as_it_was = group->adopted() || found_.count(group->role()) > 0;
+    const bool replaced = rejoins && group != train_;
+    if (!as_it_was && !replaced) {
+      co_return absl::FailedPreconditionError(absl::StrCat("group ", group->role(), " was gone"));
+    }
   }
   if (trainers_) {
     context.events->Phase("waiting for the trainer to come to rest");
     const Patience patience;
-    MANTA_CO_ASSIGN_OR_RETURN(trained_, co_await AwaitTrainedStep(context.loop, trainers_.get(), any_.token(), patience));
+    MANTA_CO_ASSIGN_OR_RETURN(trained_,
+                              co_await AwaitTrainedStep(context.loop, trainers_.get(), any_.token(), patience));
   }
-  if (generators_) {
-    const auto stats = co_await generators_->Stats();
-    if (!stats.ok()) co_return stats.status();
+  if (generators_ == nullptr) co_return absl::OkStatus();
+  if (rejoins && found_.count(generate_->role()) == 0) {
+    context.events->Phase("loading the model into the new generators");
+    v1::ConfigureGeneratorRequest request = GeneratorRequest(config, cuda_);
+    co_return co_await generators_->Configure(std::move(request));
   }
-  co_return absl::OkStatus();
+  const auto stats = co_await generators_->Stats();
+  co_return stats.status();
 }
 
-Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree,
-                                        const config::RunConfig& config, bool adopting) {
+Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& tree, const config::RunConfig& config,
+                                        bool adopting, std::optional<WorkerShape>* shape) {
   // What is to be taken over lies on nodes that come back soon or not at all.
   const absl::Duration patience = adopting ? absl::Seconds(30) : absl::Seconds(config.cluster.wait_for_nodes_s);
   MANTA_CO_RETURN_IF_ERROR(co_await WaitForNodes(context, static_cast<int>(config.cluster.num_nodes), patience));
-  MANTA_CO_ASSIGN_OR_RETURN(cuda_, config::ChooseCuda(tree, config, context.cluster->num_gpus()));
+  const bool again = shape->has_value();
+  if (!again) {
+    WorkerShape found;
+    MANTA_CO_RETURN_IF_ERROR(ChooseShape(context, tree, config, adopting, &found));
+    *shape = found;
+  }
+  cuda_ = (*shape)->cuda;
   const bool trains = config.algorithm != config::Algorithm::kEval;
   const bool generates = config.algorithm != config::Algorithm::kSft;
   // Trainer and generator work in turns on the same GPUs or cores, so only the trainer's ranks hold slots.
   std::vector<GroupSpec> specs;
   const bool over_nodes = config.cluster.num_nodes > 1;
   if (trains) {
-    // A group that is there is asked for as it is, whatever nodes have come or gone since.
-    TrainerPlacement placement = PlacementOf(config, adopting ? context.cluster->RanksOf("train") : 0);
-    if (!adopting) {
-      MANTA_CO_ASSIGN_OR_RETURN(placement, PlaceTrainer(tree, config, cuda_, context.cluster->nodes()));
-    }
-    if (!placement.warning.empty()) context.events->Warning(placement.warning);
+    const TrainerPlacement& placement = (*shape)->trainer;
     GroupSpec spec = Spec(context, config, "train", placement.ranks, "manta-train");
     (cuda_ ? spec.gpus_per_rank : spec.cpu_slots_per_rank) = 1;
     spec.one_node = placement.one_node;
@@ -180,6 +253,12 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
     reward.args = {"--threads", absl::StrCat(RewardThreads(config, Cores()))};
     specs.push_back(std::move(reward));
   }
+  for (GroupSpec& spec : specs) {
+    if (context.cluster->Find(spec.role) != nullptr) found_.insert(spec.role);
+    if (!again) continue;
+    spec.waits_for_nodes = true;
+    spec.placement_deadline = patience;  // for a node that was lost, or another in its place, to join
+  }
   MANTA_CO_ASSIGN_OR_RETURN(groups_, co_await StartAll(context, std::move(specs)));
   size_t next = 0;
   if (trains) train_ = groups_[next++];
@@ -187,14 +266,16 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
     generate_ = groups_[next++];
     reward_ = groups_[next++];
   }
-  CancelWith(context.stop);
+  CancelWith(&any_, context.stop);
+  CancelWith(&trainers_end_, context.stop);
   // Not a loop over a braced list: g++ 12 destroys such a list's copies wrongly in a coroutine.
-  if (train_) CancelWith(train_->token());
-  if (generate_) CancelWith(generate_->token());
-  if (reward_) CancelWith(reward_->token());
+  if (train_) CancelWith(&any_, train_->token());
+  if (train_) CancelWith(&trainers_end_, train_->token());
+  if (generate_) CancelWith(&any_, generate_->token());
+  if (reward_) CancelWith(&any_, reward_->token());
   if (trains) {
     trainers_ = std::make_unique<TrainerGroup>(*context.loop, train_->channels(), train_->addresses(), NamesOf(*train_),
-                                               any_.token(), TrainerGroup::Deadlines());
+                                               trainers_end_.token(), TrainerGroup::Deadlines());
   }
   if (generates) {
     generators_ = std::make_unique<GeneratorPool>(*context.loop, generate_->channels(), any_.token(),
@@ -203,12 +284,12 @@ Task<absl::Status> Workers::StartGroups(RunContext context, const config::Tree& 
   co_return any_.cancelled() ? any_.token().status() : absl::OkStatus();
 }
 
-void Workers::CancelWith(CancelToken token) {
+void Workers::CancelWith(CancelSource* source, CancelToken token) {
   if (token.cancelled()) {
-    any_.Cancel(token.status());
+    source->Cancel(token.status());
     return;
   }
-  registrations_.push_back(token.OnCancel([this, token] { any_.Cancel(token.status()); }));
+  registrations_.push_back(token.OnCancel([source, token] { source->Cancel(token.status()); }));
 }
 
 namespace {
@@ -254,7 +335,8 @@ v1::ConfigureTrainerRequest TrainerRequest(const config::RunConfig& config, bool
   for (int64_t milestone : config.policy.scheduler.milestones) request.mutable_schedule()->add_milestones(milestone);
   request.set_resume_from(resume_from);
   request.set_activation_checkpointing(config.policy.activation_checkpointing);
-  request.set_keep_reference(config.algorithm == config::Algorithm::kGrpo && config.loss.reference_policy_kl_penalty != 0);
+  request.set_keep_reference(config.algorithm == config::Algorithm::kGrpo &&
+                             config.loss.reference_policy_kl_penalty != 0);
   request.set_logprob_chunk_tokens(static_cast<int32_t>(config.policy.logprob_chunk_size.value_or(0)));
   request.set_hf_config_overrides_json(config.policy.hf_config_overrides_json);
   request.set_tokenizer_path(config.policy.tokenizer.name);

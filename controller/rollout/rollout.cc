@@ -9,6 +9,7 @@
 namespace manta::controller {
 namespace {
 
+constexpr absl::Duration kReason = absl::Milliseconds(2500);  // to hear of a worker's end
 constexpr int kMostSamplesInFlight = 8192;  // as many as a generator's queue takes by default
 
 }  // namespace
@@ -37,6 +38,7 @@ Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts,
   Semaphore capacity(loop_, std::clamp(fits, 1, std::max(1, options.max_concurrent_groups)));
   const absl::Time start = absl::Now();
   last_generated_ = start;
+  broken_ = false;
   std::vector<Task<std::vector<Sample>>> groups;
   groups.reserve(prompts.size());
   for (size_t i = 0; i < prompts.size(); ++i) {
@@ -45,6 +47,7 @@ Task<std::vector<Sample>> RolloutEngine::Run(std::vector<RolloutPrompt> prompts,
   std::vector<std::vector<Sample>> results = co_await WhenAll(std::move(groups));
   generation_seconds_ = absl::ToDoubleSeconds(last_generated_ - start);
   reward_seconds_ = absl::ToDoubleSeconds(absl::Now() - last_generated_);
+  if (broken_) (void)co_await Sleep(loop_, kReason, cancel_);  // cancelled: with that reason
   std::vector<Sample> samples;
   for (auto& group : results) std::move(group.begin(), group.end(), std::back_inserter(samples));
   co_return samples;
@@ -68,10 +71,12 @@ Task<std::vector<Sample>> RolloutEngine::RunGroup(const RolloutPrompt* prompt, i
 
   std::vector<Sample> samples;
   for (size_t i = 0; i < completions.size(); ++i) {
+    NoteCall(completions[i].status());
     samples.push_back(MakeSample(*prompt, group, static_cast<int>(i), std::move(completions[i])));
   }
   const absl::Status scored = co_await Score(prompt, &samples);
   if (!scored.ok()) {
+    NoteCall(scored);
     for (Sample& sample : samples) {
       if (sample.status.ok()) sample.status = scored;
     }

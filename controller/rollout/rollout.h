@@ -1,8 +1,9 @@
 // Rollout: prompts go out, scored samples come back.
 //
 // One coroutine a group, on the controller's loop: generate its samples in one call, then have the reward worker score. What
-// fails is a status on the sample, never a zero reward; the step decides what to do about it. Sampling seeds are a
-// function of (run seed, step, group, sample), so a resumed step draws what it would have drawn.
+// fails is a status on the sample, never a zero reward; the step decides what to do about it. A worker that dies breaks the
+// calls to it a moment before its death is known: Run waits for that, so that no step is taken on what is left of its
+// samples. Sampling seeds are a function of (run seed, step, group, sample), so a resumed step draws what it would have drawn.
 #pragma once
 
 #include <map>
@@ -53,6 +54,7 @@ class RolloutEngine {
                                      Semaphore* capacity);
   Sample MakeSample(const RolloutPrompt& prompt, int group, int index, absl::StatusOr<Completion> completion) const;
   Task<absl::Status> Score(const RolloutPrompt* prompt, std::vector<Sample>* samples);
+  void NoteCall(const absl::Status& status) { broken_ = broken_ || status.code() == absl::StatusCode::kUnavailable; }
 
   EventLoop& loop_;
   GeneratorPool& generators_;
@@ -61,6 +63,7 @@ class RolloutEngine {
   std::shared_ptr<const tokenizer::Tokenizer> tokenizer_;
   CancelToken cancel_;
   size_t next_reward_ = 0;
+  bool broken_ = false;  // a call of this Run: its callee is gone, or cannot be reached
   absl::Time last_generated_;
   double generation_seconds_ = 0, reward_seconds_ = 0;
 };
