@@ -62,10 +62,10 @@ absl::StatusOr<TrainingInfo> ReadInfo(const fs::path& checkpoint) {
 
 std::string ToJson(const TrainingInfo& info) {
   nlohmann::ordered_json json = {
-      {"step", info.step},         {"consumed_samples", info.consumed_samples},
-      {"epoch", info.epoch},       {"position", info.position},
+      {"step", info.step},           {"consumed_samples", info.consumed_samples},
+      {"epoch", info.epoch},         {"position", info.position},
       {"data_seed", info.data_seed}, {"weight_version", info.weight_version},
-      {"time", info.time},         {"run_dir", info.run_dir},
+      {"time", info.time},           {"run_dir", info.run_dir},
       {"metrics", info.metrics},
   };
   json["metric"] = info.metric ? nlohmann::ordered_json(*info.metric) : nlohmann::ordered_json(nullptr);
@@ -96,7 +96,23 @@ absl::StatusOr<TrainingInfo> TrainingInfoFromJson(std::string_view text, const s
 
 Checkpointer::Checkpointer(Options options) : options_(std::move(options)) {}
 
-fs::path Checkpointer::StepPath(int64_t step) const { return options_.directory / absl::StrCat("step_", step); }
+absl::Status Checkpointer::TakeFolder(const fs::path& run_dir) {
+  std::error_code error;
+  fs::create_directories(options_.directory, error);
+  if (error) return ErrnoError("create", options_.directory, error.value());
+  absl::StatusOr<FileLock> lock = FileLock::Take(options_.directory / ".lock", run_dir.string());
+  if (absl::IsAlreadyExists(lock.status())) {
+    return UserError(absl::StrCat("the run in ", lock.status().message(), " writes its checkpoints to ",
+                                  options_.directory.string(),
+                                  ": give this one a folder of its own, or wait for that one"));
+  }
+  if (lock.ok()) lock_ = *std::move(lock);  // a file system without locks: as before there were any
+  return absl::OkStatus();
+}
+
+fs::path Checkpointer::StepPath(int64_t step) const {
+  return options_.directory / absl::StrCat("step_", step);
+}
 
 absl::StatusOr<std::optional<Checkpointer::Found>> Checkpointer::Newest(const fs::path& directory) {
   std::error_code error;

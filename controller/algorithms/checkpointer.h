@@ -6,9 +6,9 @@
 //                        training_info.json   TrainingInfo
 //                        config.yaml          the resolved configuration
 //
-// A step is written as tmp_step_N, synced and renamed, so that a step_N is always whole. The newest is always kept; beside
-// it the best `keep_top_k` by the metric, the newer of equals. Not thread-safe: the controller's loop owns it. Errors name
-// the file; nothing is deleted before what replaces it is safe on disk.
+// A step is written as tmp_step_N, synced and renamed, so that a step_N is always whole. The newest is always kept;
+// beside it the best `keep_top_k` by the metric, the newer of equals. Not thread-safe: the controller's loop owns it.
+// Errors name the file; nothing is deleted before what replaces it is safe on disk.
 #pragma once
 
 #include <cstdint>
@@ -19,6 +19,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "common/base/file_lock.h"
 
 namespace manta::controller {
 
@@ -53,6 +54,10 @@ class Checkpointer {
 
   explicit Checkpointer(Options options);
 
+  // Makes the folder, and takes it for the run in `run_dir` until this object ends: two runs that write here would
+  // remove each other's checkpoints. INVALID_ARGUMENT where another run has it, which is named.
+  [[nodiscard]] absl::Status TakeFolder(const std::filesystem::path& run_dir);
+
   // The newest whole checkpoint in `directory`, if any.
   [[nodiscard]] static absl::StatusOr<std::optional<Found>> Newest(const std::filesystem::path& directory);
   // The same of this folder. Removes what an interrupted write left (tmp_step_*).
@@ -64,8 +69,8 @@ class Checkpointer {
   // An empty tmp_step_N/policy to be filled by the trainer; its path.
   [[nodiscard]] absl::StatusOr<std::filesystem::path> Begin(int64_t step);
 
-  // Adds training_info.json and config.yaml to tmp_step_N, makes it durable, renames it to step_N and removes what need not
-  // be kept. Returns the path of step_N.
+  // Adds training_info.json and config.yaml to tmp_step_N, makes it durable, renames it to step_N and removes what need
+  // not be kept. Returns the path of step_N.
   [[nodiscard]] absl::StatusOr<std::filesystem::path> Commit(const TrainingInfo& info, std::string_view config_yaml);
 
  private:
@@ -74,6 +79,7 @@ class Checkpointer {
   absl::Status Prune(int64_t newest) const;
 
   Options options_;
+  FileLock lock_;
 };
 
 }  // namespace manta::controller

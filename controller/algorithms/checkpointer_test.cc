@@ -50,6 +50,17 @@ TEST_F(CheckpointerTest, KeepsTheBestAndTheNewest) {
   EXPECT_EQ(Steps(), (std::set<int64_t>{2, 5}));
 }
 
+TEST_F(CheckpointerTest, AFolderIsOneRunsAtATime) {
+  std::optional<Checkpointer> first(std::in_place, Checkpointer::Options{.directory = directory_});
+  EXPECT_TRUE(first->TakeFolder("logs/exp_001").ok());
+  Checkpointer second({.directory = directory_});
+  EXPECT_EQ(second.TakeFolder("logs/exp_002").message(),
+            absl::StrCat("the run in logs/exp_001 writes its checkpoints to ", directory_.string(),
+                         ": give this one a folder of its own, or wait for that one"));
+  first.reset();
+  EXPECT_TRUE(second.TakeFolder("logs/exp_002").ok());
+}
+
 TEST_F(CheckpointerTest, LowerIsBetterAndUnmeasuredIsWorst) {
   Checkpointer checkpointer({.directory = directory_, .keep_top_k = 1, .higher_is_better = false});
   Save(checkpointer, 1, 3.0);
@@ -61,8 +72,14 @@ TEST_F(CheckpointerTest, LowerIsBetterAndUnmeasuredIsWorst) {
 TEST_F(CheckpointerTest, FindsTheLatestAndClearsWhatWasInterrupted) {
   Checkpointer checkpointer({.directory = directory_});
   EXPECT_FALSE(checkpointer.FindLatest().value().has_value());
-  TrainingInfo info{.step = 7, .consumed_samples = 56, .epoch = 1, .position = 8, .data_seed = 42, .weight_version = 7,
-                    .metric = 0.25, .metrics = {{"validation/accuracy", 0.25}}};
+  TrainingInfo info{.step = 7,
+                    .consumed_samples = 56,
+                    .epoch = 1,
+                    .position = 8,
+                    .data_seed = 42,
+                    .weight_version = 7,
+                    .metric = 0.25,
+                    .metrics = {{"validation/accuracy", 0.25}}};
   ASSERT_TRUE(checkpointer.Begin(7).ok());
   ASSERT_TRUE(checkpointer.Commit(info, "").ok());
   ASSERT_TRUE(checkpointer.Begin(8).ok());  // never committed

@@ -245,6 +245,10 @@ Task<absl::StatusOr<RunOutcome>> RunAlgorithm(RunContext context) {
   Checkpointer checkpointer({.directory = config.checkpointing.checkpoint_dir,
                              .keep_top_k = config.checkpointing.keep_top_k,
                              .higher_is_better = config.checkpointing.higher_is_better});
+  if (config.checkpointing.enabled && config.algorithm != config::Algorithm::kEval) {
+    const absl::Status taken = checkpointer.TakeFolder(context.run_dir);
+    if (!taken.ok()) co_return Annotate(taken, tree.Where("checkpointing.checkpoint_dir"));
+  }
   Lasting run{context, tree, config, tree.ToYaml(), prompts, std::move(checkpointer), std::nullopt};
   const From from = context.resumed ? From::kController : From::kCheckpoint;
   co_return co_await LiveOn(&run, from);
