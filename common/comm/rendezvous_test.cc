@@ -93,12 +93,14 @@ TEST(Rendezvous, StrangersOnTheNetworkKeepNobodyOut) {
   const std::string address = FreeAddress();
   std::atomic<bool> over{false};
   std::thread strangers([&] {
+    constexpr std::string_view nonsense =
+        "GET / HTTP/1.1\r\nHost: nobody\r\nAccept: */*, and so on for longer than a greeting\r\n\r\n";
     std::vector<Fd> silent;
     const absl::Time until = absl::Now() + absl::Seconds(10);
     for (int i = 0; !over && absl::Now() < until; ++i) {
       auto fd = ConnectRetrying(address, absl::Now() + absl::Milliseconds(200));
       if (fd.ok()) {
-        if (i % 3 == 1) (void)WriteAll(*fd, "GET / HTTP/1.1\r\nHost: nobody\r\nAccept: */*, and more of the same\r\n\r\n", 69, absl::Now());
+        if (i % 3 == 1) (void)WriteAll(*fd, nonsense.data(), nonsense.size(), absl::Now());
         if (i % 3 == 2) (void)WriteAll(*fd, "x", 1, absl::Now());
         silent.push_back(*std::move(fd));
       }

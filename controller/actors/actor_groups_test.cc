@@ -25,7 +25,7 @@ class ActorGroupsTest : public ::testing::Test {
                                          std::move(rows));
     core_->AddLocalJob("run", "/run", 0);
     cluster_ = std::make_unique<JobCluster>(*loop_, *core_, JobCluster::Options());
-    cluster_->OnGroupFailed([this](const Group&, const absl::Status& status) { stop_.Cancel(status); });
+    cluster_->OnGroupFailed([this](const Group&, const absl::Status& status) { stop_->Cancel(status); });
     EXPECT_TRUE(node_->Join(*core_).ok());
   }
   static config::ActorGroupConfig GroupOf(const std::string& role, bool plain = false) {
@@ -36,10 +36,17 @@ class ActorGroupsTest : public ::testing::Test {
     group.plain = plain;
     return group;
   }
+  void TearDown() override { Leave(); }
+  // The job's code ends, what it waits for or not.
+  void Leave() {
+    stop_->Cancel(absl::CancelledError("the test is over"));
+    loop_->RunFor(absl::Milliseconds(1));
+    stop_.emplace();
+  }
   // Runs the job of these groups until it is over.
   void Begin(std::vector<config::ActorGroupConfig> groups) {
     const RunContext context{
-        .loop = loop_.get(), .cluster = cluster_.get(), .events = &events_, .stop = stop_.token(), .job = "run"};
+        .loop = loop_.get(), .cluster = cluster_.get(), .events = &events_, .stop = stop_->token(), .job = "run"};
     result_.reset();
     Spawn(*loop_, Drive(context, std::move(groups)), [this](const absl::Status& status) { result_ = status; });
     loop_->RunFor(absl::Seconds(1));
@@ -62,7 +69,7 @@ class ActorGroupsTest : public ::testing::Test {
   std::unique_ptr<core::Core> core_;
   std::unique_ptr<JobCluster> cluster_;
   RunEvents events_{1000, 0};
-  CancelSource stop_;
+  std::optional<CancelSource> stop_{std::in_place};
   std::optional<absl::Status> result_;
 };
 
@@ -122,6 +129,7 @@ TEST_F(ActorGroupsTest, DetachedGroupsStayWhenTheJobIsOver) {
 TEST_F(ActorGroupsTest, TheNextControllerTakesThemBack) {
   Begin({GroupOf("counter")});
   ASSERT_EQ(node_->started.size(), 1u);
+  Leave();
   node_->Forsake();
   core_.reset();
   Make(journal_.disk().Rows());

@@ -66,6 +66,12 @@ class History {
     MakeServer();
     MakeClient();
   }
+  ~History() {
+    // A link's two ends hold each other.
+    for (const std::weak_ptr<Wire>& link : links_) {
+      if (const std::shared_ptr<Wire> wire = link.lock()) wire->session = nullptr;
+    }
+  }
 
   void Run(int steps) {
     for (int i = 0; i < steps && !::testing::Test::HasFailure(); ++i) Step();
@@ -143,6 +149,7 @@ class History {
 
   void Connect() {
     auto wire = std::make_shared<Wire>();
+    links_.push_back(wire);
     const v1::CallBatch open = client_->OpenBatch();
     v1::SessionOpened opened;
     const auto result = table_->Open(open.open(), std::make_shared<ServerEnd>(wire), &opened);
@@ -355,6 +362,7 @@ class History {
   std::shared_ptr<ServerSession> session_;
   std::shared_ptr<Wire> wire_;
   std::vector<std::shared_ptr<Wire>> stale_;
+  std::vector<std::weak_ptr<Wire>> links_;
   std::optional<CallRef> running_;
   std::map<int, std::unique_ptr<Call>> calls_;
   int next_id_ = 1;
