@@ -20,7 +20,9 @@ def run(command):
     done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}: exit code {done.returncode}")
-    return json.loads(done.stdout)
+    if "{" not in done.stdout:
+        sys.exit(f"{' '.join(command)}: no figures in its output: {done.stdout!r}")
+    return json.loads(done.stdout[done.stdout.index("{"):done.stdout.rindex("}") + 1])  # Ray writes lines of its own
 
 
 def main():
