@@ -52,6 +52,9 @@ Calls::~Calls() {
       wire->down->Clear();
     }
   }
+  for (const auto& weak : connections_) {
+    if (const auto conn = weak.lock()) conn->waiting.clear();  // they hold what holds this
+  }
 }
 
 void Calls::Begin() {
@@ -115,6 +118,7 @@ std::shared_ptr<Calls::Conn> Calls::Connection(Caller& caller, const Key& key) {
   std::shared_ptr<Conn>& conn = caller.conns[key];
   if (conn != nullptr && !conn->failed) return conn;
   conn = std::make_shared<Conn>();
+  connections_.push_back(conn);
   conn->caller = &caller;
   conn->key = key;
   call::ClientSession::Options options{.actor_id = key.first, .epoch = key.second, .window = 16, .max_batch_calls = 5};

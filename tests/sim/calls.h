@@ -117,6 +117,7 @@ class Calls {
   uint64_t executed_ = 0, next_session_ = 1;
   std::map<Key, std::shared_ptr<Server>> servers_;  // that run
   std::vector<std::shared_ptr<Server>> graveyard_;  // sessions refer to their tables
+  std::vector<std::weak_ptr<Conn>> connections_;    // all that were made
   std::vector<std::shared_ptr<Conn>> graveyard_of_conns_;
   std::vector<std::unique_ptr<Caller>> callers_;
   std::map<std::string, std::vector<Key>> haunts_;  // of calling actors that have ended: whom they called

@@ -57,6 +57,10 @@ class Stream : public std::enable_shared_from_this<Stream> {
       if (std::exchange(self->head_open_, false) && self->head_lost) self->head_lost();
     });
   }
+  void Clear() {  // what is on its way holds this
+    up_.messages.clear();
+    down_.messages.clear();
+  }
   void Healed() {
     Flush(&up_);
     Flush(&down_);

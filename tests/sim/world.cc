@@ -80,6 +80,9 @@ World::~World() {
   truth_.on_fence = nullptr;
   core_.reset();
   agents_.clear();
+  for (const std::weak_ptr<Stream>& weak : streams_) {
+    if (const auto stream = weak.lock()) stream->Clear();
+  }
 }
 
 void World::Log(const std::string& line) {
@@ -124,6 +127,7 @@ SimHost::Dial World::Dial(SimHost& agent, std::shared_ptr<Stream>* stream) {
   if (agent.link()->cut) return SimHost::Dial::kSilence;
   if (core_ == nullptr) return SimHost::Dial::kRefused;
   *stream = std::make_shared<Stream>(*loop_, random_, agent.link());
+  streams_.push_back(*stream);
   auto session = std::make_shared<uint64_t>(0);
   const uint64_t head = incarnation_;
   std::weak_ptr<Stream> weak = *stream;

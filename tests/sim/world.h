@@ -89,6 +89,7 @@ class World {
   uint64_t incarnation_ = 0;
   absl::Duration commit_slowness_;
   std::vector<std::unique_ptr<SimHost>> agents_;
+  std::vector<std::weak_ptr<Stream>> streams_;  // all that were made
   std::unique_ptr<Calls> calls_;  // null: none
   std::map<std::string, Ask> asks_;
   int names_ = 0;
