@@ -9,6 +9,7 @@
 #include "common/base/file.h"
 #include "controller/node/process.h"
 #include "gmock/gmock.h"
+#include "tests/testing/build_dir.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -19,8 +20,7 @@ using ::testing::HasSubstr;
 class ClusterRunTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
+    bin_ = BuildDir() / "bin";
     cluster_ = LaunchedCluster::Launch(bin_, "cluster_run_test", /*cpu_slots=*/2).value();
   }
   // `manta submit` of the quickstart for some steps.

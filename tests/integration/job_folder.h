@@ -19,6 +19,7 @@
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
 #include "tests/integration/marked_processes.h"
+#include "tests/testing/build_dir.h"
 
 namespace manta::testing {
 
@@ -27,8 +28,7 @@ class JobFolder {
   explicit JobFolder(const std::string& kind) {
     static int counter = 0;
     mark_ = absl::StrCat(kind, "-", getpid(), "-", ++counter);
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
+    bin_ = BuildDir() / "bin";
     path_ = std::filesystem::path(::testing::TempDir()) / mark_;
     std::filesystem::create_directories(path_ / "logs");
     token_ = rpc::RoleTokens::InFolder(path_).value().KeysOf(v1::ROLE_ADMIN);

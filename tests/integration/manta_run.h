@@ -24,6 +24,7 @@
 #include "controller/node/process.h"
 #include "gtest/gtest.h"
 #include "tests/integration/marked_processes.h"
+#include "tests/testing/build_dir.h"
 
 namespace manta::testing {
 
@@ -58,8 +59,7 @@ class MantaRun {
     std::vector<std::string> args = {"run", config, absl::StrCat("logger.log_dir=", (work_ / "logs").string()),
                                      absl::StrCat("checkpointing.checkpoint_dir=", (work_ / "ckpt").string())};
     args.insert(args.end(), overrides.begin(), overrides.end());
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    const std::filesystem::path bin = std::filesystem::path(build != nullptr ? build : "build") / "bin";
+    const std::filesystem::path bin = BuildDir() / "bin";
     const int fd = open(output_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
     EXPECT_GE(fd, 0) << output_;
     process_.emplace(Process::Spawn({.executable = (bin / "manta").string(),

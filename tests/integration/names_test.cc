@@ -22,6 +22,7 @@
 #include "controller/node/process.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/testing/build_dir.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -34,8 +35,7 @@ const actor::CallOptions kSoon{.deadline = absl::Seconds(10)};
 class Names : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    bin_ = std::filesystem::absolute(std::filesystem::path(build != nullptr ? build : "build") / "bin");
+    bin_ = BuildDir() / "bin";
     auto cluster = LaunchedCluster::Launch(bin_, "names_test", 16);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = cluster->release();

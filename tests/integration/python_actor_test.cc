@@ -1,5 +1,5 @@
-// An actor in Python (sdk/python) and callers in C++: the same sessions, streams, errors and limits over the call plane.
-// Skipped ("python-grpcio") where python3 has no grpcio; `make setup` puts one into .deps/python.
+// An actor in Python (sdk/python) and callers in C++: the same sessions, streams, errors and limits over the call
+// plane. Skipped ("python-grpcio") where python3 has no grpcio; `make setup` puts one into .deps/python.
 #include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
@@ -19,6 +19,7 @@
 #include "gmock/gmock.h"
 #include "google/protobuf/wrappers.pb.h"
 #include "gtest/gtest.h"
+#include "tests/integration/python_program.h"
 
 namespace manta::testing {
 namespace {
@@ -72,16 +73,9 @@ manta.serve(Tally())
 class PythonActor : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    const fs::path packages = fs::absolute(fs::path(build != nullptr ? build : "build") / "python");
-    setenv("PYTHONPATH", absl::StrCat(packages.string(), ":", fs::absolute(".deps/python").string()).c_str(), 1);
-    for (const std::string& folder : {std::string("/usr/bin"), std::string("/usr/local/bin")}) {
-      if (python_.empty() && access((folder + "/python3").c_str(), X_OK) == 0) python_ = folder + "/python3";
-    }
-    if (const char* given = std::getenv("MANTA_PYTHON"); given != nullptr) python_ = given;
-    if (python_.empty() || !Runs({"-c", "import grpc, google.protobuf"})) {
-      GTEST_SKIP() << "python-grpcio: " << python_ << " has no grpcio";
-    }
+    const PythonProgram python = PythonProgram::Find();
+    if (!python.missing.empty()) GTEST_SKIP() << "python-grpcio: " << python.missing;
+    setenv("PYTHONPATH", python.path.c_str(), 1);
     dir_ = fs::path(::testing::TempDir()) / absl::StrCat("python-actor-", getpid());
     fs::create_directories(dir_);
     token_ = rpc::CreateTokenFile(dir_ / "token").value();
@@ -89,7 +83,7 @@ class PythonActor : public ::testing::Test {
     int out[2];
     ASSERT_EQ(pipe2(out, O_CLOEXEC), 0);
     const int log = open((dir_ / "log").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0644);
-    actor_.emplace(Process::Spawn({.executable = python_,
+    actor_.emplace(Process::Spawn({.executable = python.python,
                                    .args = {(dir_ / "tally.py").string(), "--standalone", "--token-file",
                                             (dir_ / "token").string(), "--actor-id", "tally-0", "--epoch", "7",
                                             "--parent-pid", absl::StrCat(getpid())},
@@ -114,12 +108,6 @@ class PythonActor : public ::testing::Test {
     EXPECT_EQ(exit->code, 0) << exit->ToString() << Log();
     if (!HasFailure()) fs::remove_all(dir_);
   }
-  bool Runs(std::vector<std::string> args) const {
-    auto process = Process::Spawn({.executable = python_, .args = std::move(args)});
-    if (!process.ok()) return false;
-    const auto exit = process->WaitFor(absl::Seconds(30));
-    return exit.has_value() && exit->code == 0;
-  }
   std::string Log() const {
     std::ifstream file(dir_ / "log");
     return absl::StrCat("\n", std::string(std::istreambuf_iterator<char>(file), {}));
@@ -132,7 +120,7 @@ class PythonActor : public ::testing::Test {
     return message;
   }
 
-  std::string python_, token_, address_;
+  std::string token_, address_;
   fs::path dir_;
   std::optional<Process> actor_;
   std::unique_ptr<actor::Client> client_;
@@ -206,7 +194,8 @@ TEST_F(PythonActor, AFullLaneRefusesAndControlGoesOn) {
   const actor::ActorHandle tally = Handle();
   std::vector<std::promise<absl::Status>> ended(6);
   for (auto& end : ended) {
-    tally.StartBytes("wait", "1", Within(20), [&](absl::StatusOr<std::string> reply) { end.set_value(reply.status()); });
+    tally.StartBytes("wait", "1", Within(20),
+                     [&](absl::StatusOr<std::string> reply) { end.set_value(reply.status()); });
   }
   const absl::Time begin = absl::Now();
   EXPECT_EQ(tally.CallBytes("size", "abc", Within(20)).value(), "3");

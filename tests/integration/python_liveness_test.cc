@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/python_program.h"
+#include "tests/testing/build_dir.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -59,9 +60,7 @@ class PythonLiveness : public ::testing::Test {
   void SetUp() override {
     const PythonProgram python = PythonProgram::Find();
     if (!python.missing.empty()) GTEST_SKIP() << "python-grpcio: " << python.missing;
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    auto cluster =
-        LaunchedCluster::Launch(fs::absolute(build != nullptr ? build : "build") / "bin", "liveness_test", 4);
+    auto cluster = LaunchedCluster::Launch(BuildDir() / "bin", "liveness_test", 4);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
     const fs::path program = cluster_->dir() / "worker.py";

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "controller/node/process.h"
+#include "tests/testing/build_dir.h"
 
 namespace manta::testing {
 
@@ -17,8 +18,7 @@ struct PythonProgram {
   std::string missing;       // why it cannot be used; empty: it can
 
   static PythonProgram Find() {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    const std::filesystem::path packages = std::filesystem::absolute(build != nullptr ? build : "build") / "python";
+    const std::filesystem::path packages = BuildDir() / "python";
     PythonProgram program;
     program.path = absl::StrCat(packages.string(), ":", std::filesystem::absolute(".deps/python").string());
     const char* given = std::getenv("MANTA_PYTHON");

@@ -18,6 +18,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/python_program.h"
+#include "tests/testing/build_dir.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -96,8 +97,7 @@ TEST(PythonTls, ActorsAndClients) {
   ASSERT_TRUE(rpc::InitCertificates(dir / "others", {.job = "job_1.test"}).ok());
   setenv("MANTA_TLS_DIR", (dir / "certs").c_str(), 1);
   ASSERT_TRUE(rpc::UseTlsFromEnvironment("", v1::ROLE_ADMIN).ok());
-  const char* build = std::getenv("MANTA_BUILD_DIR");
-  const fs::path bin = fs::absolute(build != nullptr ? build : "build") / "bin";
+  const fs::path bin = BuildDir() / "bin";
   auto cluster = LaunchedCluster::Launch(bin, "python_tls", 4);
   ASSERT_TRUE(cluster.ok()) << cluster.status();
 

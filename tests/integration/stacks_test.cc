@@ -15,6 +15,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/integration/python_program.h"
+#include "tests/testing/build_dir.h"
 #include "tests/testing/launched_cluster.h"
 
 namespace manta::testing {
@@ -45,9 +46,7 @@ manta.serve(Sleeper())
 class Stacks : public ::testing::Test {
  protected:
   void SetUp() override {
-    const char* build = std::getenv("MANTA_BUILD_DIR");
-    build_ = fs::absolute(build != nullptr ? build : "build");
-    auto cluster = LaunchedCluster::Launch(build_ / "bin", "stacks_test", 8);
+    auto cluster = LaunchedCluster::Launch(BuildDir() / "bin", "stacks_test", 8);
     ASSERT_TRUE(cluster.ok()) << cluster.status();
     cluster_ = *std::move(cluster);
     client_ =
@@ -65,7 +64,8 @@ class Stacks : public ::testing::Test {
   std::string Print(std::vector<std::string> args, int code) const {
     const fs::path out = cluster_->dir() / "stacks.out";
     const std::string command = absl::StrCat("exec \"$0\" stacks \"$@\" >", out.string(), " 2>&1");
-    std::vector<std::string> all = {"-c", command, (build_ / "bin/manta").string(), "--dir", cluster_->dir().string()};
+    std::vector<std::string> all = {"-c", command, (BuildDir() / "bin/manta").string(), "--dir",
+                                    cluster_->dir().string()};
     all.insert(all.end(), args.begin(), args.end());
     auto process = Process::Spawn({.executable = "/bin/sh", .args = std::move(all)});
     EXPECT_TRUE(process.ok()) << process.status();
@@ -74,7 +74,6 @@ class Stacks : public ::testing::Test {
     return ReadFile(out).value_or("");
   }
 
-  fs::path build_;
   std::unique_ptr<LaunchedCluster> cluster_;
   std::unique_ptr<actor::Client> client_;
 };
@@ -83,7 +82,7 @@ TEST_F(Stacks, OfActorsThatAreInACallAndOfOtherPrograms) {
   v1::GroupRequest cpp;
   cpp.set_role("train");
   cpp.set_name("trainer");
-  cpp.set_executable((build_ / "bin/named_actor").string());
+  cpp.set_executable((BuildDir() / "bin/named_actor").string());
   Start(cpp, 2);
   // Both are in a call, as ranks that wait in a collective are.
   std::vector<std::shared_ptr<actor::CallCanceller>> calls;

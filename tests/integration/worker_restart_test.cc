@@ -9,6 +9,7 @@
 #include "common/base/kill.h"
 #include "gtest/gtest.h"
 #include "tests/integration/disturbed_run.h"
+#include "tests/testing/build_dir.h"
 
 namespace manta::testing {
 namespace {
@@ -50,8 +51,7 @@ bool WaitOutput(MantaRun& run, const std::string& text) {
 
 // What `manta COMMAND` prints of this run.
 std::string Ask(const MantaRun& run, std::vector<std::string> args) {
-  const char* build = std::getenv("MANTA_BUILD_DIR");
-  const std::string manta = absl::StrCat(build != nullptr ? build : "build", "/bin/manta");
+  const std::string manta = (BuildDir() / "bin/manta").string();
   std::string command = manta;
   for (const std::string& arg : args) absl::StrAppend(&command, " ", arg);
   FILE* out = popen(absl::StrCat(command, " --dir ", run.RunFolder().string(), " 2>&1").c_str(), "r");
